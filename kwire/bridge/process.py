@@ -21,6 +21,7 @@ from kwire.access.users.users import Users
 from kwire.bridge.console import kafka_request_services, overview_services
 from kwire.bridge.kafka_requests.context import RequestServices
 from kwire.bridge.kafka_requests.upstream import Upstream
+from kwire.bridge.topics import topic_services
 from kwire.broker.topics.startup import NODE_KEY, open_metastore
 from kwire.clock import SystemClock
 from kwire.concurrency.disk_lanes import DiskLanes
@@ -199,6 +200,7 @@ class Bridge:
         self._sampler = overview.sampler
         return BridgeServices(
             rooms=rooms,
+            topics=topic_services(port, self._logs, self._topics, self._rooms, publisher, audit),
             db_events=db_events,
             access=AccessServices(clock, authorizer, authenticator, audit, self._keys, self._key_usage, self._users),
             monitoring=monitoring,

@@ -93,14 +93,16 @@ class Admin:
         response = await self._cluster.request_controller(INCREMENTAL_ALTER_CONFIGS, request)
         _check(name, response.responses[0])
 
-    async def delete_records(self, name: str, partition: int, before: int) -> None:
-        """Delete the records before an offset. The leader of the partition does it."""
+    async def delete_records(self, name: str, partition: int, before: int) -> int:
+        """Delete the records before an offset, and return the first offset that can be read after that."""
         asked = DeleteRecordsTopic(
             name=name, partitions=[DeleteRecordsPartition(partition_index=partition, offset=before)]
         )
         request = DeleteRecordsRequest(topics=[asked], timeout_ms=_CHANGE_MS)
         response = await self._cluster.request_leader(name, partition, DELETE_RECORDS, request)
-        _check(name, response.topics[0].partitions[0])
+        deleted = response.topics[0].partitions[0]
+        _check(name, deleted)
+        return int(deleted.low_watermark)
 
 
 def _check(name: str, result: Any) -> None:

@@ -37,7 +37,11 @@ class EventCommands(Protocol):
 
 
 class TopicCommands(Protocol):
-    async def create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None: ...
+    async def create(
+        self, name: str, partition_count: int, configs: Mapping[str, str], replication_factor: int | None = None
+    ) -> None:
+        """Create a topic. It can be found when this returns. Without `replication_factor`, the default applies."""
+        ...
 
     async def create_if_missing(self, name: str) -> None:
         """Create a topic with default settings if it does not exist, like Kafka's `auto.create.topics.enable`."""
@@ -49,6 +53,8 @@ class TopicCommands(Protocol):
 
     async def delete(self, name: str) -> None: ...
 
+
+class EventTopicCommands(Protocol):
     async def create_event_topic(
         self, name: str, schemas: object, configs: Mapping[str, str] | None = None
     ) -> None: ...
@@ -119,5 +125,6 @@ class Commands(NamedTuple):
 
     events: EventCommands
     topics: TopicCommands
+    event_topics: EventTopicCommands
     rooms: RoomCommands
     webhooks: WebhookCommands | None

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
 from kwire.broker.topics.catalogue import PROTECTED_TOPICS
 from kwire.broker.topics.topics import NewTopic, Topic, Topics, protected_topic
@@ -21,13 +22,17 @@ from kwire.streams.webhooks.definition import WebhookRequest
 from kwire.streams.webhooks.delivery.sender import Response
 from kwire.streams.webhooks.webhooks import Webhooks
 
+# A server keeps one copy of each partition.
+REPLICATION_FACTOR: Final = 1
+
 
 def local_commands(
     topics: Topics, event_store: EventStore, event_topics: EventTopics, rooms: Rooms, webhooks: Webhooks | None
 ) -> Commands:
     return Commands(
         LocalEvents(topics, event_store),
-        LocalTopics(topics, event_topics),
+        LocalTopics(topics),
+        LocalEventTopics(event_topics),
         LocalRooms(rooms),
         None if webhooks is None else LocalWebhooks(webhooks),
     )
@@ -44,11 +49,17 @@ class LocalEvents:
 
 
 class LocalTopics:
-    def __init__(self, topics: Topics, event_topics: EventTopics) -> None:
+    def __init__(self, topics: Topics) -> None:
         self._topics = topics
-        self._event_topics = event_topics
 
-    async def create(self, name: str, partition_count: int, configs: Mapping[str, str]) -> None:
+    async def create(
+        self, name: str, partition_count: int, configs: Mapping[str, str], replication_factor: int | None = None
+    ) -> None:
+        if replication_factor not in (None, REPLICATION_FACTOR):
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"replication_factor must be {REPLICATION_FACTOR} on a server, got {replication_factor}",
+            )
         new = NewTopic(name, partition_count, configs)
         self._topics.check(new)
         await self._topics.create([new])
@@ -62,12 +73,6 @@ class LocalTopics:
     async def delete(self, name: str) -> None:
         await self._topics.delete(self._topic_to_change(name))
 
-    async def create_event_topic(self, name: str, schemas: object, configs: Mapping[str, str] | None = None) -> None:
-        await self._event_topics.create(name, schemas, configs)
-
-    async def change_schemas(self, name: str, schemas: object, *, is_whole: bool) -> None:
-        await self._event_topics.evolve(self._event_topics.find(name), schemas, is_whole=is_whole)
-
     def _topic_to_change(self, name: str) -> Topic:
         topic = self._topics.get(name)
         if topic is None:
@@ -75,6 +80,17 @@ class LocalTopics:
         if topic.is_protected:
             raise protected_topic(name)
         return topic
+
+
+class LocalEventTopics:
+    def __init__(self, event_topics: EventTopics) -> None:
+        self._event_topics = event_topics
+
+    async def create_event_topic(self, name: str, schemas: object, configs: Mapping[str, str] | None = None) -> None:
+        await self._event_topics.create(name, schemas, configs)
+
+    async def change_schemas(self, name: str, schemas: object, *, is_whole: bool) -> None:
+        await self._event_topics.evolve(self._event_topics.find(name), schemas, is_whole=is_whole)
 
 
 class LocalRooms:

@@ -40,6 +40,7 @@ from kwire.web.services import (
     MonitoringServices,
     OverviewServices,
     RoomServices,
+    SegmentServices,
     TopicServices,
     WebhookServices,
     WebServices,
@@ -52,7 +53,7 @@ from kwire.web.webhooks import consumers as webhook_consumers
 from kwire.web.webhooks import deliveries as webhook_deliveries
 from kwire.web.webhooks import webhooks
 
-__all__ = ["MONITORING_ROUTES", "ROUTES", "Route", "RouteGroup", "bound_routes"]
+__all__ = ["MONITORING_ROUTES", "ROUTES", "TOPIC_ROUTES", "Route", "RouteGroup", "bound_routes"]
 
 Containers = TypeVar("Containers")
 Services = TypeVar("Services")
@@ -72,6 +73,16 @@ def _all() -> tuple[Route[Any], ...]:
 
 # The routes that kwire.http.monitoring.listener serves.
 MONITORING_ROUTES: tuple[Route[MonitoringServices], ...] = (*health.ROUTES, *metrics.ROUTES)
+
+# The routes of topics, wherever their logs are.
+TOPIC_ROUTES: tuple[Route[TopicServices], ...] = (
+    *topics.ROUTES,
+    *topic_events.ROUTES,
+    *topic_stats.ROUTES,
+    *browse.ROUTES,
+    *proxy_metadata.ROUTES,
+    *proxy_produce.ROUTES,
+)
 
 # A request is matched with the routes in this order.
 _GROUPS: tuple[RouteGroup[WebServices, Any], ...] = (
@@ -99,18 +110,8 @@ _GROUPS: tuple[RouteGroup[WebServices, Any], ...] = (
     RouteGroup[WebServices, WebhookServices](
         lambda web: web.webhooks, (*webhook_consumers.ROUTES, *webhooks.ROUTES, *webhook_deliveries.ROUTES)
     ),
-    RouteGroup[WebServices, TopicServices](
-        lambda web: web.topics,
-        (
-            *topics.ROUTES,
-            *topic_events.ROUTES,
-            *topic_stats.ROUTES,
-            *browse.ROUTES,
-            *topic_segments.ROUTES,
-            *proxy_metadata.ROUTES,
-            *proxy_produce.ROUTES,
-        ),
-    ),
+    RouteGroup[WebServices, TopicServices](lambda web: web.topics, TOPIC_ROUTES),
+    RouteGroup[WebServices, SegmentServices](lambda web: web.segments, topic_segments.ROUTES),
     RouteGroup[WebServices, AccessServices](
         lambda web: web.access, (*tickets.ROUTES, *sessions.ROUTES, *keys.ROUTES, *users.ROUTES)
     ),

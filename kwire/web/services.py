@@ -18,7 +18,6 @@ from kwire.broker.admin.lag import Lags
 from kwire.broker.admin.segments import Segments
 from kwire.broker.backup.snapshots import Snapshots
 from kwire.broker.fetch.sessions import FetchSessions
-from kwire.broker.maintenance.retention import Retention
 from kwire.broker.maintenance.services import MaintenanceServices
 from kwire.broker.topics.stored_sizes import StoredSizes
 from kwire.broker.topics.topics import Topics
@@ -29,7 +28,7 @@ from kwire.coordinator.transaction.coordinator import TransactionCoordinator
 from kwire.coordinator.web_groups.groups import WebGroups
 from kwire.descriptors import Descriptors
 from kwire.metrics import HttpMetrics, LoopMetrics, ServerMetrics, StreamMetrics
-from kwire.streams.commands import EventCommands, RoomCommands, TopicCommands, WebhookCommands
+from kwire.streams.commands import EventCommands, EventTopicCommands, RoomCommands, TopicCommands, WebhookCommands
 from kwire.streams.event_store.files.sink import EventFiles
 from kwire.streams.event_store.interface import EventReads, EventTopicDirectory
 from kwire.streams.events.partitioning import Partitioner
@@ -80,17 +79,28 @@ class RoomServices:
 
 @dataclass(frozen=True, slots=True)
 class TopicServices:
-    """The services for topics and for the REST Proxy API."""
+    """The services for topics and for the REST Proxy API, wherever the logs of the topics are."""
 
     port: PortServices
     topics: TopicDirectory
     commands: TopicCommands
     publisher: Publisher
     partitioner: Partitioner
-    retention: Retention
-    segments: Segments
     event_topics: EventTopicDirectory
     scan_slots: ScanSlots
+    # The time of the last retention pass; None before the first one, and if it is not known.
+    last_retention_ms: Callable[[], int | None]
+    # Whether every topic can have a limit on the number of its records. Apache Kafka has no such setting.
+    has_message_limits: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentServices:
+    """The services for the files of partitions."""
+
+    port: PortServices
+    topics: TopicDirectory
+    segments: Segments
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +117,7 @@ class EventStoreServices:
     event_store: EventReads
     event_topics: EventTopicDirectory
     commands: EventCommands
-    topic_commands: TopicCommands
+    topic_commands: EventTopicCommands
     subscriptions: Subscriptions
 
 
@@ -259,6 +269,7 @@ class WebServices:
     port: PortServices
     rooms: RoomServices
     topics: TopicServices
+    segments: SegmentServices
     groups: GroupServices
     event_store: EventStoreServices
     webhooks: WebhookServices

@@ -30,16 +30,17 @@ def rows(
     worst: Sequence[Measure] = (),
     beside: str = KAFKA,
     fixed: Sequence[str] = (),
+    own: str = KWIRE,
 ) -> list[Row]:
     """Return rows with the medians of `measures`, and with the worst values of `worst` in all works and the warm-up.
 
-    `beside` is the server that kwire is compared with. `fixed` are the works of a fixed size, which are the same for
-    both servers, so that their CPU times can be added.
+    `own` is compared with `beside`. `fixed` are the works of a fixed size, which are the same for both servers, so that
+    their CPU times can be added.
     """
     measured = [sample for sample in samples if sample.round != WARM_UP_ROUND]
     worked = {sample.work for sample in measured}
     chosen = [measure for measure in measures if measure.work in worked]
-    table = [_row(measure, beside, _median_of(measured, measure)) for measure in chosen]
+    table = [_row(measure, beside, _median_of(measured, measure), own) for measure in chosen]
     cpu_ratios = [row.ratio for measure, row in zip(chosen, table, strict=True) if measure.bar is CPU and row.ratio]
     if len(cpu_ratios) > 1:
         table.append(_mean_row(cpu_ratios))
@@ -67,8 +68,8 @@ def _total_row(samples: Sequence[Sample], works: Sequence[str], beside: str) -> 
     return Row(f"server CPU, {len(works)} works of fixed size together", "s", other, kwire, ratio, str(CPU), met)
 
 
-def _row(measure: Measure, beside: str, figure: Callable[[str], float | None]) -> Row:
-    other, kwire = figure(measure.beside or beside), figure(KWIRE)
+def _row(measure: Measure, beside: str, figure: Callable[[str], float | None], own: str = KWIRE) -> Row:
+    other, kwire = figure(measure.beside or beside), figure(own)
     ratio = kwire / other if measure.is_compared and kwire is not None and other else None
     judged = kwire if measure.bar and measure.bar.absolute else ratio
     met = measure.bar.is_met(judged) if measure.bar and judged is not None else None
@@ -98,9 +99,9 @@ def _values(samples: Iterable[Sample], server: str, figure: str, work: str | Non
     return [sample.figures[figure] for sample in chosen if figure in sample.figures]
 
 
-def table(table_rows: Sequence[Row], beside: tuple[str, str] = ("Apache Kafka", "Kafka")) -> str:
+def table(table_rows: Sequence[Row], beside: tuple[str, str] = ("Apache Kafka", "Kafka"), own: str = "kwire") -> str:
     """Return the Markdown table. `beside` is the long and the short title of the other server."""
-    columns = ("measure", "unit", beside[0], "kwire", f"kwire / {beside[1]}", "bar", "met")
+    columns = ("measure", "unit", beside[0], own, f"{own} / {beside[1]}", "bar", "met")
     cells = [columns, *(_cells(row) for row in table_rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(columns))]
     header, *body = [

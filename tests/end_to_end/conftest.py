@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from tests.support.clients import Topics
+from tests.support.engines import CLIENT_ENGINES, process_of
 from tests.support.group_under_test import SESSION_TIMEOUT_MS
 from tests.support.java import JavaTools
 from tests.support.needs import leave_out
@@ -26,7 +27,7 @@ SHORT_SESSIONS = {
     "group.consumer.session.timeout.ms": str(SESSION_TIMEOUT_MS),
 }
 # Fixtures that start or handle a kwire process; tests that ask for one cannot run against somebody else's broker.
-PROCESS_FIXTURES = {"kwire", "killable", "start_kwire"}
+PROCESS_FIXTURES = {"kwire", "killable", "start_kwire", "served"}
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -65,6 +66,16 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         assert process.stop() == 0
     finally:
         process.kill()
+
+
+@pytest.fixture(scope="module", params=CLIENT_ENGINES)
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwireProcess]:
+    """A server, or a bridge over one or over an Apache Kafka."""
+    process = process_of(request.param, request, tmp_path_factory.mktemp("served"))
+    process.start()
+    process.ready()
+    yield process
+    process.kill()
 
 
 @pytest.fixture(scope="session")

@@ -26,6 +26,17 @@ def test_the_time_to_the_last_of_many_subscribers_is_measured(tmp_path: Path) ->
     assert deliveries["deliveries_per_s"] == pytest.approx(SUBSCRIBERS * deliveries["events_per_s"])
 
 
+@pytest.mark.needs_java
+def test_a_bridge_is_measured_beside_the_server_and_a_stock_client(tmp_path: Path) -> None:
+    options = ("--bridge", "--only", "broadcast", "--subscribers", "100")
+    printed: list[str] = []
+    found = bench(tmp_path, *options, printed=printed)
+    assert found["broadcast 100"]["p50_us"] > 0
+    assert found["produce by a stock client"]["p50_us"] > 0
+    (verdict,) = [line for line in printed if line.startswith("delivery to 100 subscribers through the bridge, p50: ")]
+    assert verdict.endswith((": holds", ": does not hold"))
+
+
 def test_events_per_second_are_measured_at_every_door(tmp_path: Path) -> None:
     found = bench(tmp_path, "--only", "publish")
     doors = {f"publish {way}" for way in ("pipelined", "one by one", "post batch", "post lines", "post")}

@@ -73,9 +73,10 @@ async def test_a_bridge_serves_rooms_that_kafka_clients_share(
         async with http.get("/openapi.json") as answer:
             paths = (await answer.json())["paths"]
         assert "/rooms/{room}/events" in paths
-        assert "/topics/{topic}" not in paths
+        assert "/topics/{topic}/publish" in paths
+        assert "/topics/{topic}/partitions/{partition}/segments" not in paths
         for method, path in (
-            ("GET", "/topics/shared"),
+            ("GET", "/topics/shared/partitions/0/segments"),
             ("POST", "/events"),
             ("GET", "/webhooks"),
             ("GET", "/admin/node"),

@@ -3,13 +3,14 @@
 import http.client
 import json
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any
 
 import pytest
 from kafka import KafkaProducer
-from kafka.admin import NewPartitions
+from kafka.admin import KafkaAdminClient, NewPartitions
 
-from tests.support.clients import DEADLINE_S, Topics, read_topic, unique_name
+from tests.support.clients import DEADLINE_S, read_topic, unique_name
 from tests.support.http_json import HttpAnswer, ask
 from tests.support.server import KwireProcess, wait_until
 
@@ -44,21 +45,21 @@ def consume(process: KwireProcess, topic: str, partition: int, **fields: object)
 
 
 @pytest.mark.proves("S0-63", "S0-68", "S0-92")
-def test_rest_and_kafka_clients_share_one_log_and_one_placement(kwire: KwireProcess) -> None:
-    topic = create(kwire, "rest-shared", num_partitions=5)
-    producer = KafkaProducer(bootstrap_servers=kwire.bootstrap)
+def test_rest_and_kafka_clients_share_one_log_and_one_placement(served: KwireProcess) -> None:
+    topic = create(served, "rest-shared", num_partitions=5)
+    producer = KafkaProducer(bootstrap_servers=served.bootstrap)
     placed = {}
     for number in range(20):
         key = f"customer-{number}"
-        told = publish(kwire, topic, {"from": "rest"}, key=key)
+        told = publish(served, topic, {"from": "rest"}, key=key)
         sent = producer.send(topic, value=b'{"from": "kafka"}', key=key.encode()).get(timeout=DEADLINE_S)
         # The same key is in the same partition, whoever hashes it.
         assert (told["partition_id"], told["offset"]) == (sent.partition, sent.offset - 1)
         placed[key] = told["partition_id"]
     producer.close(timeout=DEADLINE_S)
-    by_kafka = read_topic(kwire.bootstrap, topic)
+    by_kafka = read_topic(served.bootstrap, topic)
     for partition, records in by_kafka.items():
-        events = consume(kwire, topic, partition)
+        events = consume(served, topic, partition)
         assert [(one["offset"], one["key"], one["data"]) for one in events] == [
             (record.offset, record.key.decode(), json.loads(record.value)) for record in records
         ]
@@ -66,14 +67,16 @@ def test_rest_and_kafka_clients_share_one_log_and_one_placement(kwire: KwireProc
 
 
 @pytest.mark.proves("S0-87")
-def test_partitions_added_by_either_door_are_seen_at_both(kwire: KwireProcess, topics: Topics) -> None:
-    topic = create(kwire, "rest-widen", num_partitions=1)
-    answer = ask(f"{kwire.http_url}/topics/{topic}/partitions", "PUT", {"num_partitions": 2})
+def test_partitions_added_by_either_door_are_seen_at_both(served: KwireProcess) -> None:
+    topic = create(served, "rest-widen", num_partitions=1)
+    answer = ask(f"{served.http_url}/topics/{topic}/partitions", "PUT", {"num_partitions": 2})
     assert answer.body["num_partitions"] == 2
-    topics.admin.create_partitions({topic: NewPartitions(total_count=4)})
-    wait_until(lambda: len(get(kwire, f"/topics/{topic}/partitions").body) == 4, "four partitions")
-    assert {publish(kwire, topic, number)["partition_id"] for number in range(4)} == {0, 1, 2, 3}
-    assert sorted(len(records) for records in read_topic(kwire.bootstrap, topic).values()) == [1, 1, 1, 1]
+    with closing(KafkaAdminClient(bootstrap_servers=served.bootstrap)) as admin:
+        admin.create_partitions({topic: NewPartitions(total_count=4)})
+    wait_until(lambda: len(get(served, f"/topics/{topic}/stats").body["partitions"]) == 4, "four partitions")
+    assert len(get(served, f"/topics/{topic}/partitions").body) == 4
+    assert {publish(served, topic, number)["partition_id"] for number in range(4)} == {0, 1, 2, 3}
+    assert sorted(len(records) for records in read_topic(served.bootstrap, topic).values()) == [1, 1, 1, 1]
 
 
 @pytest.mark.proves("S0-83")
@@ -102,19 +105,19 @@ def test_topics_events_and_limits_survive_a_kill(start_kwire: Callable[..., Kwir
     assert get(process, f"/topics/{topic}").body["configs"]["kwire.retention.messages"] == "5"
 
 
-def test_one_partition_takes_every_event_of_large_batches_on_one_connection(kwire: KwireProcess) -> None:
-    topic = create(kwire, "rest-batches", num_partitions=1, retention_policy={"type": "Infinite"})
+def test_one_partition_takes_every_event_of_large_batches_on_one_connection(served: KwireProcess) -> None:
+    topic = create(served, "rest-batches", num_partitions=1, retention_policy={"type": "Infinite"})
     count, requests = 1000, 20
     body = json.dumps([{"event_type": "tick", "data": {"number": 1, "text": "x" * 50}}] * count).encode()
-    assert kwire.http_port is not None
-    connection = http.client.HTTPConnection("127.0.0.1", kwire.http_port, timeout=DEADLINE_S)
+    assert served.http_port is not None
+    connection = http.client.HTTPConnection("127.0.0.1", served.http_port, timeout=DEADLINE_S)
     for _ in range(requests):
         connection.request("POST", f"/topics/{topic}/publish", body, {"Content-Type": "application/json"})
         answer = connection.getresponse()
         assert answer.status == 200
         answer.read()
     connection.close()
-    assert get(kwire, f"/topics/{topic}/stats").body["partitions"][0]["message_count"] == count * requests
+    assert get(served, f"/topics/{topic}/stats").body["partitions"][0]["message_count"] == count * requests
 
 
 @pytest.mark.proves("S0-85")

@@ -21,6 +21,11 @@ class BridgeProcess(KwireProcess):
         super().__init__(directory, kafka_port=None, settings=settings, data_dir=data_dir, arguments=arguments)
         self.upstream = upstream
 
+    @property
+    def bootstrap(self) -> str:
+        """The address of Kafka clients: they use the cluster."""
+        return self.upstream
+
     def command(self) -> list[str]:
         command = [str(kwire_command()), "bridge", "--upstream", self.upstream, "--data-dir", str(self.data_dir)]
         command += ["--http", f"{HOST}:{self.http_port}"]

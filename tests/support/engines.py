@@ -5,7 +5,7 @@ calls `for_each_engine`, so that it runs once for each engine, unless it is mark
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -15,11 +15,16 @@ import pytest
 from kwire.bridge.process import Bridge
 from kwire.broker.topics.topics import NewTopic
 from kwire.config import load
+from kwire.errors import KafkaError
 from kwire.kafka_client.admin import Admin
 from kwire.kafka_client.cluster import Cluster
 from kwire.kafka_client.settings import ClientSettings, addresses_of
 from kwire.node import Node
+from kwire.streams.local_directory import LocalDirectory
+from kwire.streams.log import StreamLog
+from kwire.streams.topic_directory import StreamTopic, TopicDirectory
 from kwire.wire.messages.metadata import METADATA, MetadataRequest
+from storage.batch.record_batch import Record, build_batch, parse_header
 from tests.support.apache_cluster import ON_APACHE, ApacheCluster
 from tests.support.bridge_process import BridgeProcess
 from tests.support.http import Http
@@ -87,6 +92,10 @@ class Engine:
             return running_node(self.directory, *settings)
         return running_bridge(self.directory, self.upstream, *settings)
 
+    def bootstrap_of(self, server: Node | Bridge) -> str:
+        """The address of Kafka clients of the same topics."""
+        return self.upstream or server.kafka_listeners[0].address  # type: ignore[union-attr]
+
     async def delete_before(self, server: Node | Bridge, topic: str, offset: int) -> None:
         """Delete the oldest events of a room, as retention does."""
         if isinstance(server, Node):
@@ -106,6 +115,13 @@ class Engine:
             await topics.create([NewTopic(name, partition_count, {})])
         else:
             await server._rooms._admin.create_topic(name, partition_count)
+            await self.wait_for_topic(server, name)
+
+    async def wait_for_topic(self, server: Node | Bridge, name: str) -> None:
+        """Wait until a server has seen a topic that another client has created."""
+        async with asyncio.timeout(TEST_TIMEOUT_S):
+            while await directory_of(server).find(name) is None:
+                await asyncio.sleep(POLL_S)
 
     async def delete_room(self, server: Node | Bridge, name: str) -> None:
         await (server._room_cleanup._rooms if isinstance(server, Node) else server._rooms).delete(name)
@@ -114,6 +130,34 @@ class Engine:
     async def http(self, *settings: str) -> AsyncIterator[Http]:
         async with self.server(*settings) as server, aiohttp.ClientSession() as session:
             yield Http(server, session)
+
+
+def directory_of(server: Node | Bridge) -> TopicDirectory:
+    if isinstance(server, Node):
+        return LocalDirectory(server._shared.services.topics, server.config)
+    return server._topics
+
+
+async def stream_topic(server: Node | Bridge, name: str) -> StreamTopic:
+    """A topic, to write and read without HTTP."""
+    topic = await directory_of(server).find(name)
+    assert topic is not None
+    return topic
+
+
+def begin_append(log: StreamLog, records: Sequence[Record], compression: int = 0) -> "asyncio.Future[int | KafkaError]":
+    """Append one batch. The result is the offset of its first record when it is committed, or the error."""
+    batch = build_batch(records, compression=compression)
+    appended: asyncio.Future[int | KafkaError] = asyncio.get_running_loop().create_future()
+    log.append(memoryview(batch), parse_header(batch), appended.set_result)
+    return appended
+
+
+async def append_batch(log: StreamLog, records: Sequence[Record], compression: int = 0) -> int:
+    """Append one batch, and return the offset of its first record."""
+    offset = await begin_append(log, records, compression)
+    assert isinstance(offset, int), offset
+    return offset
 
 
 async def delete_all_topics(upstream: str) -> None:

@@ -1,5 +1,6 @@
 """A whole node and an HTTP client for it: `async with http_node(directory) as http: await http.get("/rooms")`."""
 
+import io
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,6 +14,9 @@ from kwire.bridge.process import Bridge
 from kwire.node import Node
 from tests.server.frames import HOST
 from tests.support.node import running_node
+
+# A larger body is sent in parts.
+AT_ONCE_BYTES = 512 * 1024
 
 
 class Answer(NamedTuple):
@@ -59,10 +63,11 @@ class Http:
         if body is not None and not isinstance(body, bytes):
             body = msgspec.json.encode(body)
             sent.setdefault("Content-Type", "application/json")
+        data = io.BytesIO(body) if isinstance(body, bytes) and len(body) > AT_ONCE_BYTES else body
         # A path is sent as it is given, escapes included.
         url = URL(self.url + path, encoded=True)
         async with self.session.request(
-            method, url, data=body, headers=sent, skip_auto_headers=("Content-Type",), allow_redirects=False
+            method, url, data=data, headers=sent, skip_auto_headers=("Content-Type",), allow_redirects=False
         ) as answer:
             return Answer(answer.status, dict(answer.headers), await answer.read())
 

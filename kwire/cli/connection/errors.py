@@ -20,3 +20,11 @@ class NotSupported(CannotRun, ValueError):
 
 class Refused(ValueError):
     """The server answered with an error."""
+
+
+class RefusedOverHttp(Refused):
+    """The server answered with an error over HTTP. `code` is None if the answer is not one of kwire."""
+
+    def __init__(self, message: str, code: str | None) -> None:
+        super().__init__(message)
+        self.code = code

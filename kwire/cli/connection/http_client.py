@@ -13,7 +13,7 @@ from ipaddress import ip_address
 from typing import Any, Self
 from urllib.parse import SplitResult, urlsplit
 
-from kwire.cli.connection.errors import LoginRefused, Refused, Unreachable
+from kwire.cli.connection.errors import LoginRefused, RefusedOverHttp, Unreachable
 from kwire.cli.connection.options import add_http_options, http_client_of
 from kwire.cli.connection.settings import HOW_TO_LOG_IN, HttpSettings
 from kwire.cli.framework.errors import UsageError
@@ -107,9 +107,9 @@ class HttpClient:
             self._connection.request(method, self._prefix + path, content, headers | self._headers)
             response = self._connection.getresponse()
         if response.status >= 400:
-            reason = _reason(response)
+            reason, code = _reason(response)
             if response.status != HTTPStatus.UNAUTHORIZED:
-                raise Refused(reason)
+                raise RefusedOverHttp(reason, code)
             if self._user is None:
                 raise LoginRefused(f"{reason}; {HOW_TO_LOG_IN}")
             raise LoginRefused(f"{self._url} refused the login of user {self._user}: {reason}")
@@ -207,9 +207,10 @@ def _is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _reason(response: HTTPResponse) -> str:
+def _reason(response: HTTPResponse) -> tuple[str, str | None]:
+    """Return the message and the code of a refusal. The code is None if the answer is not one of kwire."""
     try:
         error = json.loads(response.read(ANSWER_BYTES_MAX))["error"]
-        return f"{error['message']} ({error['code']})"
+        return f"{error['message']} ({error['code']})", str(error["code"])
     except (ValueError, KeyError, TypeError):
-        return f"the server answered {response.status} {response.reason}"
+        return f"the server answered {response.status} {response.reason}", None

@@ -6,9 +6,9 @@ from typing import Any
 
 from kwire.cli.connection.http_client import HttpClient
 from kwire.cli.framework.errors import UsageError
-from kwire.cli.framework.output import json_text
+from kwire.cli.framework.output import json_line
 from kwire.cli.framework.reader_watch import reader_watched
-from kwire.cli.framework.runner import print_error
+from kwire.cli.framework.runner import RUNS_UNTIL_INTERRUPT, print_error
 from kwire.cli.values.times import parse_time
 from kwire.exit_codes import DONE, FAILED
 
@@ -31,6 +31,7 @@ def add_tail_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--count", type=positive_count, metavar="N", help="stop after N events")
     parser.add_argument("--until-caught-up", action="store_true", help="stop when all stored events have been printed")
+    parser.set_defaults(**{RUNS_UNTIL_INTERRUPT: True})
 
 
 def tail_query(options: argparse.Namespace) -> dict[str, Any]:
@@ -56,7 +57,7 @@ def _follow(client: HttpClient, path: str, options: argparse.Namespace) -> int:
     for message in client.lines(path):
         kind = message.get("control")
         if kind is None:
-            print(_line(message), flush=True)
+            print(json_line(message), flush=True)
             left = None if left is None else left - 1
         elif kind in _REPORTED:
             print_error(json.dumps(message))
@@ -65,10 +66,6 @@ def _follow(client: HttpClient, path: str, options: argparse.Namespace) -> int:
     if kind != "closed":
         print_error("the server closed the connection")
     return FAILED
-
-
-def _line(event: dict[str, Any]) -> str:
-    return json_text(event, separators=(",", ":"))
 
 
 def _time(text: str) -> int:

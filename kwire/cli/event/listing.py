@@ -5,7 +5,7 @@ from typing import Any
 
 from kwire.cli.connection.http_client import HttpClient, add_http_verb
 from kwire.cli.connection.subscriptions import positive_count
-from kwire.cli.framework.output import is_data, json_text, print_line
+from kwire.cli.framework.output import print_line
 from kwire.cli.framework.several_names import for_each
 from kwire.cli.schema.topics import topic_path
 
@@ -52,10 +52,7 @@ def _print(client: HttpClient, name: str, options: argparse.Namespace) -> None:
             if left is not None and left <= 0:
                 return
             left = None if left is None else left - 1
-            if is_data(options):
-                print_line(event, options)
-            else:
-                print(json_text(event, separators=(",", ":")))
+            print_line(event, options)
         if page["next"] is None:
             return
         since, before = (since, page["next"]) if options.newest_first else (page["next"], before)

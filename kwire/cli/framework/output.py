@@ -68,13 +68,18 @@ def print_data(value: Any, options: argparse.Namespace) -> None:
 
 def print_line(value: Any, options: argparse.Namespace, default: Callable[[Any], Any] | None = None) -> None:
     """Print one object of many, as a line of JSON or a document of YAML. `default` is that of `json.dumps`."""
-    text = json_text(value, default=default)
+    text = json_line(value, default)
     if options.output == YAML:
         import json
 
         _print_yaml(json.loads(text))
     else:
         print(text)
+
+
+def json_line(value: Any, default: Callable[[Any], Any] | None = None) -> str:
+    """Return a value as one line of JSON without spaces, as all verbs print streams of objects."""
+    return json_text(value, default=default, separators=(",", ":"))
 
 
 def json_text(

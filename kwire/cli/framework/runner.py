@@ -12,6 +12,8 @@ from kwire.exit_codes import BROKEN_PIPE, CANNOT_RUN, FAILED, INTERRUPTED
 
 # With this variable set, an error that is a mistake in kwire is shown with its traceback.
 DEBUG_VARIABLE = "KWIRE_DEBUG"
+# The default of parsers whose commands usually end by Ctrl-C. Such an end is not reported.
+RUNS_UNTIL_INTERRUPT = "runs_until_interrupt"
 
 
 def run_command(parser: CommandParser, arguments: Sequence[str]) -> int:
@@ -20,16 +22,22 @@ def run_command(parser: CommandParser, arguments: Sequence[str]) -> int:
     Raises SystemExit as argparse does: after --help and --version, and with code 2 if the arguments are wrong.
     """
     failure_code, shows_traceback = FAILED, bool(os.environ.get(DEBUG_VARIABLE))
+    runs_until_interrupt = False
     try:
         options = parser.parse_args(arguments)
         # Commands that report findings with exit code 1 set this to CANNOT_RUN.
         failure_code = getattr(options, "failure_code", FAILED)
         # The server sets this: its operators need the traceback.
         shows_traceback |= getattr(options, "shows_traceback", False)
+        runs_until_interrupt = getattr(options, RUNS_UNTIL_INTERRUPT, False)
         code: int | None = options.run(options)
         sys.stdout.flush()
     except KeyboardInterrupt:
-        print_error("interrupted")
+        if not runs_until_interrupt:
+            print_error("interrupted")
+        elif sys.stderr.isatty():
+            # The terminal has shown ^C. The prompt of the shell begins on a line of its own.
+            print(file=sys.stderr)
         return INTERRUPTED
     except (BrokenPipeError, ReaderGone):
         _discard_output()

@@ -2,9 +2,13 @@
 
 import argparse
 import json
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote, urlencode
 
+from kwire.cli.connection.errors import Refused, RefusedOverHttp
 from kwire.cli.connection.http_client import HttpClient, add_http_verb
 from kwire.cli.connection.subscriptions import add_tail_options, follow, positive_count, tail_query
 from kwire.cli.framework.confirmation import add_yes, confirm, counted_names
@@ -21,6 +25,8 @@ ROOM_COLUMNS = ("room", "subscribers", "created_at")
 EVENTS_PER_REQUEST = 500
 # The number of events that `history` requests at once.
 PAGE_EVENTS = 1000
+# The error code of requests for a room that does not exist.
+ROOM_NOT_FOUND = "RoomNotFound"
 
 
 def add(parser: CommandParser) -> None:
@@ -65,8 +71,11 @@ def add(parser: CommandParser) -> None:
     tail_ = add_http_verb(
         verbs, "tail", "print events as they arrive, one JSON object per line, until Ctrl-C", tail, has_output=False
     )
+    tail_.add_argument("name", metavar="ROOM")
     tail_.add_argument(
-        "name", metavar="ROOM", help="created if it does not exist, unless the server's configuration forbids it"
+        "--create",
+        action="store_true",
+        help="create the room if it does not exist, unless the server's configuration forbids it",
     )
     tail_.add_argument(
         "--from-offset",
@@ -123,7 +132,8 @@ def history(client: HttpClient, options: argparse.Namespace) -> None:
     while left is None or left > 0:
         page_events = PAGE_EVENTS if left is None else min(left, PAGE_EVENTS)
         query = {"from_offset": start, "to_offset": options.to_offset, "limit": page_events}
-        page = client.request("GET", _path(options.name, "events", **query))
+        with _missing_room_named(options.name):
+            page = client.request("GET", _path(options.name, "events", **query))
         for event in page["events"]:
             print_line(event, options)
         left = None if left is None else left - len(page["events"])
@@ -137,7 +147,23 @@ def tail(client: HttpClient, options: argparse.Namespace) -> int:
     query = tail_query(options)
     if options.from_offset is not None:
         query["from_offset"] = options.from_offset
+    if not options.create:
+        # A subscription creates its room. A name that is misspelled must not.
+        with _missing_room_named(options.name, ", or add --create"):
+            client.request("GET", _path(options.name))
     return follow(client, _path(options.name, "subscribe", **query), options)
+
+
+@contextmanager
+def _missing_room_named(name: str, alternative: str = "") -> Iterator[None]:
+    """Say in the error about a missing room how to create it."""
+    try:
+        yield
+    except RefusedOverHttp as error:
+        if error.code != ROOM_NOT_FOUND:
+            raise
+        command = f"kwire room create {shlex.quote(name)}"
+        raise Refused(f"room {name} does not exist: create it with {command}{alternative}") from None
 
 
 def _publish(client: HttpClient, events: list[dict[str, Any]], options: argparse.Namespace) -> None:

@@ -10,6 +10,7 @@ from kwire.cli.framework.errors import UsageError
 from kwire.cli.framework.output import JSON, TABLE, WIDE, YAML, add_output
 from kwire.cli.framework.parser import CommandParser
 from kwire.cli.framework.reader_watch import reader_watched
+from kwire.cli.framework.runner import RUNS_UNTIL_INTERRUPT
 from kwire.cli.kafka.cluster import Cluster
 from kwire.cli.kafka.consumer import Consumer, ConsumerSettings
 from kwire.cli.kafka.fetcher import Skipped
@@ -71,7 +72,7 @@ def add(parser: CommandParser) -> None:
     )
     add_kafka_options(parser)
     add_output(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, **{RUNS_UNTIL_INTERRUPT: True})
 
 
 def run(options: argparse.Namespace) -> None:

@@ -86,11 +86,12 @@ class IdempotencyKeys:
         for batch in batches:
             try:
                 for commit in commits_in(batch):
-                    self._read_back(commit)
+                    self.restore(commit)
             except CorruptBatch:
                 continue
 
-    def _read_back(self, commit: JournalCommit) -> None:
+    def restore(self, commit: JournalCommit) -> None:
+        """Load the key of a commit that was read from the journal."""
         if commit.key is not None and len(commit.key) > DIGEST_BYTES:
             parts = [
                 StoredPart(part.topic_id, part.base_offset, parse_header(part.batch).last_offset_delta + 1)

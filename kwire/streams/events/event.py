@@ -41,7 +41,11 @@ SPEC_VERSION = b"1.0"
 RESERVED_PREFIX = "ce_"
 CONTENT_TYPE = "content-type"
 # Headers that are attributes of the event or are not shown; all other headers are metadata.
-ENVELOPE_HEADERS = frozenset({"ce_specversion", "ce_id", "ce_type", "ce_source", "ce_time", CONTENT_TYPE})
+# Events of an event store on a cluster have their number as an attribute (`streams/remote_events/numbers.py`).
+NUMBER_HEADER = "ce_kwirenumber"
+ENVELOPE_HEADERS = frozenset(
+    {"ce_specversion", "ce_id", "ce_type", "ce_source", "ce_time", NUMBER_HEADER, CONTENT_TYPE}
+)
 
 _LENGTH_BYTES_MAX = 5
 # An upper bound for the size of the constant parts of an event and of the length fields of the other parts.

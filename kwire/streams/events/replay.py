@@ -22,13 +22,15 @@ RECORDS_PER_ITERATION = 500
 KeyValue = tuple[bytes | None, bytes | None]
 
 
-async def replay_records(log: StreamLog) -> AsyncIterator[KeyValue]:
-    """Yield the key and value of each record, from the start of the log to its committed end at the time of the call.
+async def replay_records(log: StreamLog, start: int = 0) -> AsyncIterator[KeyValue]:
+    """Yield the key and value of each record, from `start` or the start of the log, whichever is later, to the
+    committed end at the time of the call.
 
     Raises KafkaError if a record cannot be read.
     """
     await log.ready()
-    offset, end, _ = log.bounds()
+    oldest, end, _ = log.bounds()
+    offset = max(start, oldest)
     waits = count = 0
     while offset < end:
         found = log.read(offset, READ_BYTES, waits)

@@ -22,6 +22,7 @@ from kwire.errors import (
     TopicHasPartitions,
 )
 from kwire.kafka_client.admin import Admin
+from kwire.streams.remote.agreement import AGREEMENT_SECONDS, await_deletion
 from kwire.streams.remote.log import RemoteLog
 from kwire.streams.remote.logs import RemoteLogs
 from kwire.streams.remote_rooms.records import RoomRecord, RoomRecords
@@ -45,8 +46,6 @@ from kwire.streams.rooms.settings import (
 
 # The maximum number of topics that are being created at the same time. Further ones wait.
 CREATIONS_MAX: Final = 32
-# How long the brokers of a cluster may take to agree that a topic exists, or that it does not.
-AGREEMENT_SECONDS: Final = 15.0
 PARTITION: Final = 0
 
 
@@ -259,16 +258,7 @@ class RemoteRooms:
         self._audit.changed("topic.deleted", TOPIC, topic)
         self._logs.drop(topic)
         await self.records.remove(topic)
-        # A broker may still describe the deleted topic. Its successor has another id.
-        metadata, loop, backoff = self._cluster.metadata, asyncio.get_running_loop(), self._cluster.backoff()
-        deadline = loop.time() + AGREEMENT_SECONDS
-        while loop.time() < deadline:
-            await self._cluster.refresh([topic])
-            known = metadata.topics.get(topic)
-            metadata.forget(topic)
-            if known is None or known.topic_id != log.topic_id:
-                return
-            await asyncio.sleep(backoff.next_seconds())
+        await await_deletion(self._cluster, topic, log.topic_id)
 
     async def _create(self, name: str, retention: RoomRetention) -> bool:
         """Create a topic. Returns False if it exists by then, or if another call creates it."""

@@ -4,17 +4,23 @@ These are the URL, the headers and the signing secrets. The origin of the URL is
 webhook whose key is missing can be recognised.
 """
 
-from collections.abc import Mapping
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from kwire.access.secrets.node_keys import ENCRYPTED, WEBHOOKS_PREFIX
+from kwire.access.secrets.node_keys import ENCRYPTED, WEBHOOKS_PREFIX, KeyUnavailable, NodeKeys
 from kwire.access.secrets.secret_cipher import SecretCipher, SecretUnreadable
 from kwire.streams.webhooks.definition import Definition, origin_of
 
+log = logging.getLogger("kwire.webhooks")
+
 SECRET_FIELDS = ("url", "secrets", "headers")
 ORIGIN = "origin"
+# The number of definitions that are decrypted before other work runs, and that one write encrypts anew.
+DEFINITIONS_PER_CHUNK = 50
 
 Value = dict[str, Any]
 
@@ -47,6 +53,25 @@ def decrypted(webhook_id: str, value: Value, cipher: SecretCipher | None, proble
         hidden = {"url": value[ORIGIN], "secrets": [], "headers": {}, "state": "disabled", "reason": reason}
         return Definition.from_stored(webhook_id, {**rest, **hidden}).changed(locked=reason)
     return Definition.from_stored(webhook_id, {**rest, **plain})
+
+
+async def decrypted_all(
+    values: Sequence[tuple[str, Value]], keys: NodeKeys
+) -> tuple[list[Definition], SecretCipher | None]:
+    """Return the definitions with these ids and stored values, in their order, and the cipher if there is a key."""
+    cipher, problem = None, ""
+    if values:
+        try:
+            cipher = await keys.cipher()
+        except KeyUnavailable as error:
+            problem = str(error)
+            log.error("the secrets of webhooks cannot be decrypted or encrypted: %s", problem)
+    definitions: list[Definition] = []
+    for number, (webhook_id, value) in enumerate(values, start=1):
+        definitions.append(decrypted(webhook_id, value, cipher, problem))
+        if number % DEFINITIONS_PER_CHUNK == 0:
+            await asyncio.sleep(0)
+    return definitions, cipher
 
 
 def is_current(value: Mapping[str, Any], cipher: SecretCipher) -> bool:

@@ -5,7 +5,6 @@ older versions stored in plain text, and removes the plain text from the journal
 everything with it.
 """
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Protocol
@@ -15,15 +14,19 @@ from kwire.access.secrets.secret_cipher import SecretCipher
 from kwire.errors import ErrorCode, KafkaError
 from kwire.metastore import Change, Conflict, Entry, MetaStore
 from kwire.streams.webhooks.definition import Definition
-from kwire.streams.webhooks.definition_secrets import Value, decrypted, encrypted, is_current
+from kwire.streams.webhooks.definition_secrets import (
+    DEFINITIONS_PER_CHUNK,
+    Value,
+    decrypted_all,
+    encrypted,
+    is_current,
+)
 from storage.errors import StorageError
 
 log = logging.getLogger("kwire.webhooks")
 
 # An entry that exists while the journal has no secrets in plain text, also not in values that were replaced.
 HISTORY_KEY = "webhook-history-erased"
-# The number of definitions that are decrypted before other work runs, and that one commit encrypts anew.
-DEFINITIONS_PER_CHUNK = 50
 
 
 class DefinitionStore(Protocol):
@@ -73,23 +76,14 @@ class MetastoreDefinitionStore:
         ]
         is_erased = self._metastore.get(HISTORY_KEY) is not None
         self._is_history_new = not (entries or had_webhooks or is_erased)
-        cipher: SecretCipher | None = None
-        problem = ""
-        if entries:
-            try:
-                cipher = await self._keys.cipher()
-            except KeyUnavailable as error:
-                problem = str(error)
-                log.error("the secrets of webhooks cannot be decrypted or encrypted: %s", problem)
-        definitions: list[Definition] = []
-        outdated: list[tuple[str, Entry, Definition]] = []
-        for number, (webhook_id, entry) in enumerate(entries, start=1):
-            definition = decrypted(webhook_id, entry.value, cipher, problem)
-            definitions.append(definition)
-            if cipher is not None and not definition.locked and not is_current(entry.value, cipher):
-                outdated.append((webhook_id, entry, definition))
-            if number % DEFINITIONS_PER_CHUNK == 0:
-                await asyncio.sleep(0)
+        definitions, cipher = await decrypted_all(
+            [(webhook_id, entry.value) for webhook_id, entry in entries], self._keys
+        )
+        outdated = [
+            (webhook_id, entry, definition)
+            for (webhook_id, entry), definition in zip(entries, definitions, strict=True)
+            if cipher is not None and not definition.locked and not is_current(entry.value, cipher)
+        ]
         if cipher is not None or not entries:
             try:
                 await self._encrypt_anew(outdated, cipher)

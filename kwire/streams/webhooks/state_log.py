@@ -155,8 +155,8 @@ class TopicStateLog:
         try:
             async with asyncio.timeout(CLOSE_SECONDS):
                 await self.flush()
-        except (KafkaError, TimeoutError):
-            log.exception("the state of webhooks could not be stored: some events will be delivered again")
+        except (KafkaError, TimeoutError) as error:
+            log.error("the state of webhooks could not be stored, some events will be delivered again: %r", error)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

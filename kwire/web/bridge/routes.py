@@ -25,8 +25,15 @@ from kwire.web.rooms import events as room_events
 from kwire.web.rooms import post_command, rooms, subscribers
 from kwire.web.rooms import subscribe as room_subscribe
 from kwire.web.route import Route
-from kwire.web.routes import ROUTES, BoundHandle, RouteGroup
-from kwire.web.services import AboutServices, AccessServices, DbEventServices, KafkaRequestServices, RoomServices
+from kwire.web.routes import ROUTES, TOPIC_ROUTES, BoundHandle, RouteGroup
+from kwire.web.services import (
+    AboutServices,
+    AccessServices,
+    DbEventServices,
+    KafkaRequestServices,
+    RoomServices,
+    TopicServices,
+)
 
 DOCUMENTS = openapi.routes_of(lambda: BRIDGE_ROUTES)
 BRIDGE_MONITORING_ROUTES: tuple[Route[BridgeMonitoring], ...] = (*health.ROUTES, *metrics.ROUTES)
@@ -46,6 +53,7 @@ _GROUPS: tuple[RouteGroup[BridgeServices, Any], ...] = (
     RouteGroup[BridgeServices, DbEventServices](
         lambda web: web.db_events, (*db_publish.ROUTES, *db_subscribe.ROUTES, *db_slots.ROUTES)
     ),
+    RouteGroup[BridgeServices, TopicServices](lambda web: web.topics, TOPIC_ROUTES),
     RouteGroup[BridgeServices, AccessServices](
         lambda web: web.access, (*tickets.ROUTES, *sessions.ROUTES, *keys.ROUTES, *users.ROUTES)
     ),

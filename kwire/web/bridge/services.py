@@ -14,6 +14,7 @@ from kwire.web.services import (
     KafkaRequestServices,
     PortServices,
     RoomServices,
+    TopicServices,
 )
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class BridgeServices:
     """All containers. `routes.py` binds each handler to the container that it takes."""
 
     rooms: RoomServices
+    topics: TopicServices
     db_events: DbEventServices
     access: AccessServices
     monitoring: BridgeMonitoring

@@ -56,7 +56,7 @@ from kwire.web.route import EVENT_STREAM, NDJSON, Answer, AnyOf, Route
 from kwire.web.services import TopicServices
 from kwire.web.streaming.stream_requests import accepts
 from kwire.web.streaming.streaming import check_streamable
-from kwire.web.topics.lookup import PARTITION, TOPIC, find_log, find_topic
+from kwire.web.topics.lookup import PARTITION, TOPIC, find_log, find_topic, make_ready
 
 log = logging.getLogger("kwire.web")
 
@@ -205,7 +205,8 @@ async def browse(services: TopicServices, request: web.Request) -> web.StreamRes
             raise memory.memory.exhausted()
         try:
             logs = [topic.stream(one) for one in asked.partitions]
-            bounds = {one: await bounds_of(one, asked.rules.is_committed) for one in logs}
+            await make_ready(logs)
+            bounds = {one: bounds_of(one, asked.rules.is_committed) for one in logs}
             browsing = await Browsing.begin(services, request, access, asked, bounds)
             return await browsing.run()
         finally:
@@ -218,7 +219,8 @@ async def one_record(services: TopicServices, request: web.Request) -> web.Respo
     offset = number_in_path(request, "offset")
     rules = ScanRules(RecordFilter(), WHOLE, query.isolation == "read_committed")
     found: list[FoundRecord] = []
-    bounds = await bounds_of(partition_log, rules.is_committed)
+    await partition_log.ready()
+    bounds = bounds_of(partition_log, rules.is_committed)
     if bounds.start <= offset < bounds.end:
         counts = ScanCounts()
         cursor = RecordCursor(partition_log, offset, offset + 1, rules, counts)

@@ -97,9 +97,8 @@ def parse_partitions(texts: list[str], count: int) -> list[int]:
     return found
 
 
-async def bounds_of(log: StreamLog, is_committed: bool) -> ScanBounds:
-    """Return the readable offsets of a partition. Raises KafkaError."""
-    await log.ready()
+def bounds_of(log: StreamLog, is_committed: bool) -> ScanBounds:
+    """Return the readable offsets of a log that is ready. Raises KafkaError."""
     bounds = log.bounds()
     return ScanBounds(bounds.start, bounds.committed_end if is_committed else log.high_watermark)
 

@@ -253,7 +253,7 @@ def _prepare(
         raise no_partition(topic.name, topic.partition_count, record.partition)
     else:
         chosen = topic.stream(record.partition)
-        if log not in (None, chosen):
+        if log is not None and log.partition != record.partition:
             raise BadRequest(f"records[{index}] names partition {record.partition}, but the path names another one")
     given = record.headers or ()
     headers = [header_bytes(one.key.encode(), one.value) for one in given]

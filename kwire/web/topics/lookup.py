@@ -1,5 +1,7 @@
 """Functions that find the topic and the partition named by a request's path, or raise an error with status 404."""
 
+import asyncio
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -13,6 +15,8 @@ from kwire.web.answers.errors import Refusal
 # The maximum number of digits of a partition in a path.
 _DIGITS_MAX = 9
 _SHOWN_MAX = 249
+# The number of logs that are made ready at the same time. Those of a cluster need requests.
+READY_AT_ONCE = 50
 
 TOPIC_PATTERN = r"^(?!__)(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}$"
 # The types of path parameters, for the documentation.
@@ -52,6 +56,12 @@ def find_log(topic: StreamTopic, request: web.Request) -> StreamLog:
     if not 0 <= index < topic.partition_count:
         raise no_partition(topic.name, topic.partition_count, request.match_info["partition"])
     return topic.stream(index)
+
+
+async def make_ready(logs: Sequence[StreamLog]) -> None:
+    """Wait until the bounds of all logs are known. Raises KafkaError."""
+    for first in range(0, len(logs), READY_AT_ONCE):
+        await asyncio.gather(*(log.ready() for log in logs[first : first + READY_AT_ONCE]))
 
 
 def partition_index(request: web.Request) -> int:

@@ -7,7 +7,6 @@ has at most a quarter of `retention.bytes` unless the request sets `segment_byte
 `segment.bytes` are never below SEGMENT_MS_MIN and SEGMENT_BYTES_MIN.
 """
 
-from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
@@ -20,6 +19,7 @@ SEGMENT_BYTES_MAX = 2**31 - 1
 SEGMENT_MS_MIN = 1000
 SEGMENTS_PER_LIMIT = 4
 NO_LIMIT = -1
+MESSAGES_CONFIG = "kwire.retention.messages"
 
 Seconds = Annotated[int, msgspec.Meta(ge=1, le=LONG_MAX // 1000, description="The age at which records are deleted.")]
 Bytes = Annotated[
@@ -78,7 +78,7 @@ def default_policy(config: StreamsConfig) -> RetentionPolicy:
     return policy  # type: ignore[no-any-return]
 
 
-def configs_of(policy: RetentionPolicy, segment_bytes: int | None, segment_bytes_default: int) -> Mapping[str, str]:
+def configs_of(policy: RetentionPolicy, segment_bytes: int | None, segment_bytes_default: int) -> dict[str, str]:
     """Return the topic settings for a policy. All limits are set, so that the broker's defaults do not apply."""
     retention_ms = policy.retention_secs * 1000 if isinstance(policy, Time | Combined) else NO_LIMIT
     retention_bytes = policy.max_bytes if isinstance(policy, Size | Combined) else NO_LIMIT
@@ -91,7 +91,7 @@ def configs_of(policy: RetentionPolicy, segment_bytes: int | None, segment_bytes
         "cleanup.policy": "delete",
         "retention.ms": str(retention_ms),
         "retention.bytes": str(retention_bytes),
-        "kwire.retention.messages": str(retention_messages),
+        MESSAGES_CONFIG: str(retention_messages),
         "segment.bytes": str(segment_bytes),
     }
     if retention_ms != NO_LIMIT:

@@ -10,7 +10,7 @@ from kwire.web.needs import DESCRIBE_CLUSTER, DESCRIBE_TOPIC
 from kwire.web.requests.access import access_of
 from kwire.web.requests.bodies import json_answer, query_of
 from kwire.web.route import Route
-from kwire.web.services import TopicServices
+from kwire.web.services import SegmentServices
 from kwire.web.topics.lookup import PARTITION, TOPIC, find_log, find_topic
 from kwire.web.topics.topics import check_enabled
 
@@ -58,7 +58,7 @@ class SegmentList(msgspec.Struct, kw_only=True):
     next: Annotated[int | None, msgspec.Meta(description="The `after` of the next page; null on the last page.")]
 
 
-async def list_segments(services: TopicServices, request: web.Request) -> web.Response:
+async def list_segments(services: SegmentServices, request: web.Request) -> web.Response:
     check_enabled(services.port)
     query = query_of(request, SegmentQuery)
     topic = await find_topic(services.topics, request)
@@ -100,7 +100,7 @@ def _segment(one: DescribedSegment) -> Segment:
     )
 
 
-ROUTES: tuple[Route[TopicServices], ...] = (
+ROUTES: tuple[Route[SegmentServices], ...] = (
     Route(
         "GET",
         "/topics/{topic}/partitions/{partition}/segments",

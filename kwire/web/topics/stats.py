@@ -3,7 +3,7 @@
 `min_offset` and `max_offset` are the first and the last readable offset. In an empty partition `min_offset` is the next
 offset and `max_offset` is one less. `message_count` is the number of readable offsets. A compacted partition has fewer
 records than offsets. `last_compaction` is the number of seconds since the last retention pass. It is null before the
-first retention pass.
+first retention pass, and on a bridge, which does not see those of its cluster.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from kwire.web.requests.access import access_of
 from kwire.web.requests.bodies import json_answer
 from kwire.web.route import Route
 from kwire.web.services import TopicServices
-from kwire.web.topics.lookup import TOPIC, find_topic
+from kwire.web.topics.lookup import TOPIC, find_topic, make_ready
 from kwire.web.topics.topics import check_enabled
 
 # The handler yields to the event loop after this many partitions. Each takes a few microseconds if its log is open.
@@ -41,19 +41,21 @@ class TopicStats(msgspec.Struct, kw_only=True):
 async def topic_stats(services: TopicServices, request: web.Request) -> web.Response:
     check_enabled(services.port)
     topic = await find_topic(services.topics, request)
-    last_round_ms = services.retention.last_round_ms
+    last_round_ms = services.last_retention_ms()
     ago = None if last_round_ms is None else max(0, services.port.clock.now_ms() - last_round_ms) // 1000
     shown_name = access_of(request).shown(topic.name)
+    logs = list(map(topic.stream, range(topic.partition_count)))
+    await make_ready(logs)
+    sizes = await services.topics.sizes(topic)
     found = []
-    for number, log in enumerate(map(topic.stream, range(topic.partition_count)), start=1):
-        await log.ready()
+    for number, (log, size_bytes) in enumerate(zip(logs, sizes, strict=False), start=1):
         bounds = log.bounds()
         found.append(
             PartitionStats(
                 partition_id=log.partition,
                 topic=shown_name,
                 message_count=bounds.committed_end - bounds.start,
-                total_bytes=log.usage().size_bytes,
+                total_bytes=size_bytes,
                 min_offset=bounds.start,
                 max_offset=bounds.newest,
                 last_compaction=ago,

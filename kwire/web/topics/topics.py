@@ -17,6 +17,7 @@ from kwire.access.quotas.kinds import QuotaKind
 from kwire.broker.topics.catalogue import ROOM_CONFIG
 from kwire.broker.topics.names import PARTITIONS_MAX
 from kwire.errors import ErrorCode, KafkaError
+from kwire.streams.topic_directory import StreamTopic
 from kwire.web.answers.errors import Refusal
 from kwire.web.needs import ALTER_TOPIC, CREATE_TOPICS, DELETE_TOPIC, WRITE_TOPICS
 from kwire.web.proxy import produce as proxy_produce
@@ -29,6 +30,8 @@ from kwire.web.route import JSON, Answer, Route
 from kwire.web.services import PortServices, TopicServices
 from kwire.web.topics.lookup import TOPIC, find_topic
 from kwire.web.topics.retention import (
+    MESSAGES_CONFIG,
+    NO_LIMIT,
     SEGMENT_BYTES_MAX,
     SEGMENT_BYTES_MIN,
     RetentionPolicy,
@@ -38,6 +41,8 @@ from kwire.web.topics.retention import (
 
 T = TypeVar("T")
 
+REPLICAS_MAX = 2**15 - 1
+
 PartitionCount = Annotated[int, msgspec.Meta(ge=1, le=PARTITIONS_MAX)]
 
 
@@ -45,7 +50,13 @@ class CreateTopic(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A topic to create. The node's settings are the defaults for absent fields."""
 
     num_partitions: PartitionCount | None = None
-    replication_factor: Annotated[int, msgspec.Meta(ge=1, le=1, description="Always 1.")] | None = None
+    replication_factor: (
+        Annotated[
+            int,
+            msgspec.Meta(ge=1, le=REPLICAS_MAX, description="1 on a server. A bridge has the default of its cluster."),
+        ]
+        | None
+    ) = None
     retention_policy: RetentionPolicy | None = None
     segment_bytes: Annotated[int, msgspec.Meta(ge=SEGMENT_BYTES_MIN, le=SEGMENT_BYTES_MAX)] | None = None
     configs: Annotated[
@@ -105,8 +116,8 @@ async def create_topic(services: TopicServices, request: web.Request) -> web.Res
     name = request.match_info["topic"]
     configs = _configs(services, asked)
     charge_partitions(services.port.quotas, access_of(request), count)
-    await services.commands.create(name, count, configs)
-    return json_answer(_created(request, name, count), status=201)
+    await services.commands.create(name, count, configs, asked.replication_factor)
+    return json_answer(_created(request, await find_topic(services.topics, request), count), status=201)
 
 
 def _configs(services: TopicServices, asked: CreateTopic) -> Mapping[str, str]:
@@ -116,12 +127,20 @@ def _configs(services: TopicServices, asked: CreateTopic) -> Mapping[str, str]:
         )
     streams = services.port.config.streams
     policy = asked.retention_policy or default_policy(streams)
-    return {**configs_of(policy, asked.segment_bytes, streams.segment_bytes), **asked.configs}
+    configs = configs_of(policy, asked.segment_bytes, streams.segment_bytes)
+    is_asked_for = asked.retention_policy is not None and configs[MESSAGES_CONFIG] != str(NO_LIMIT)
+    if not services.has_message_limits and not is_asked_for:
+        del configs[MESSAGES_CONFIG]
+    return {**configs, **asked.configs}
 
 
-def _created(request: web.Request, name: str, partition_count: int) -> CreatedTopic:
-    shown = access_of(request).shown(name)
-    return CreatedTopic(success=True, topic=shown, num_partitions=partition_count, replication_factor=1)
+def _created(request: web.Request, topic: StreamTopic, partition_count: int) -> CreatedTopic:
+    return CreatedTopic(
+        success=True,
+        topic=access_of(request).shown(topic.name),
+        num_partitions=partition_count,
+        replication_factor=topic.replication_factor,
+    )
 
 
 async def increase_partitions(services: TopicServices, request: web.Request) -> web.Response:
@@ -146,7 +165,7 @@ async def increase_partitions(services: TopicServices, request: web.Request) -> 
     if count > now:
         charge_partitions(services.port.quotas, access_of(request), count - now)
         await services.commands.add_partitions(topic.name, count)
-    return json_answer(_created(request, topic.name, count))
+    return json_answer(_created(request, topic, count))
 
 
 async def delete_topic(services: TopicServices, request: web.Request) -> web.Response:

@@ -8,9 +8,11 @@ JetStream, so they cannot read old messages.
 from collections.abc import Iterator, Sequence
 from functools import partial
 
+from benchmark.bridge.servers import Bridge
+from benchmark.bridge.stock_client import produce_latency
 from benchmark.rooms.nats import NATS
 from benchmark.rooms.options import BROADCAST, DELIVERIES
-from benchmark.rooms.stage import BOTH, PAGE_CACHE, PROMISES, SYNCED, RoomWork, Stage, load, servers
+from benchmark.rooms.stage import ALL, PAGE_CACHE, PROMISES, SYNCED, RoomWork, Stage, load, names_for, servers
 from benchmark.samples import WARM_UP_ROUND, Sample, observe
 
 WARM_UP_SHARE = 0.25
@@ -33,7 +35,7 @@ def deliveries_name_of(subscribers: int) -> str:
 def run_broadcasts(stage: Stage, round_number: int, names: Sequence[str]) -> Iterator[Sample]:
     sizes = stage.options.sizes
     for promise in PROMISES:
-        with servers(stage, names, promise) as started:
+        with servers(stage, names_for(promise, names), promise) as started:
             for number, share in ((WARM_UP_ROUND, WARM_UP_SHARE), (round_number, 1.0)):
                 for subscribers in sizes.subscribers:
                     if promise is SYNCED and subscribers != SYNCED_SUBSCRIBERS:
@@ -54,6 +56,10 @@ def run_broadcasts(stage: Stage, round_number: int, names: Sequence[str]) -> Ite
                         if server.product.name == NATS and promise is PAGE_CACHE:
                             plain = partial(broadcast, room=f"{room}-plain", plain=True)
                             yield observe(server, number, plain_name_of(subscribers), plain)
+                for server in started:
+                    if isinstance(server.product, Bridge):
+                        seconds = sizes.seconds * share
+                        yield produce_latency(server.product.upstream, number, sizes.events, seconds)
 
 
 def run_deliveries(stage: Stage, round_number: int, names: Sequence[str]) -> Iterator[Sample]:
@@ -76,5 +82,5 @@ def run_deliveries(stage: Stage, round_number: int, names: Sequence[str]) -> Ite
                     yield observe(server, number, deliveries_name_of(subscribers), saturate)
 
 
-BROADCAST_WORK = RoomWork(BROADCAST, 70, run_broadcasts, takes_turns=True, servers=BOTH)
-DELIVERIES_WORK = RoomWork(DELIVERIES, 30, run_deliveries, takes_turns=True, servers=BOTH)
+BROADCAST_WORK = RoomWork(BROADCAST, 70, run_broadcasts, takes_turns=True, servers=ALL)
+DELIVERIES_WORK = RoomWork(DELIVERIES, 30, run_deliveries, takes_turns=True, servers=ALL)

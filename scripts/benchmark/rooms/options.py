@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from benchmark.bridge.servers import BRIDGE
 from benchmark.family import FamilyOptions, add_common_options, parse_common
 from benchmark.options import GIGABYTE, ROUNDS_MAX
 from benchmark.rooms.nats import NATS
@@ -54,6 +55,8 @@ class Options(FamilyOptions):
 def parse(arguments: Sequence[str]) -> Options:
     parser = _parser()
     given, common = parse_common(parser, arguments, WORK_NAMES)
+    if given.bridge:
+        common["servers"] = (*common["servers"], BRIDGE)
     sizes = QUICK if given.quick else FULL
     subscribers = sizes.subscribers if given.subscribers is None else tuple(given.subscribers)
     rooms = sizes.rooms if given.rooms is None else tuple(given.rooms)
@@ -84,6 +87,7 @@ def _parser() -> argparse.ArgumentParser:
         description="Measure rooms beside a NATS server with JetStream; see docs/benchmarks.md",
     )
     add_common_options(parser, WORK_NAMES, REPOSITORY / "bench-results-rooms.json", NATS)
+    parser.add_argument("--bridge", action="store_true", help="also measure a bridge over three Apache Kafkas")
     subscribers, rooms = (", ".join(map(str, counts)) for counts in (FULL.subscribers, FULL.rooms))
     parser.add_argument("--subscribers", type=int, nargs="+", metavar="N", help=f"in broadcast ({subscribers})")
     parser.add_argument("--rooms", type=int, nargs="+", metavar="N", help=f"in many-rooms ({rooms})")

@@ -8,9 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from benchmark.bridge.servers import BRIDGE
 from benchmark.rooms.nats import NATS
 from benchmark.rooms.options import PUBLISH
-from benchmark.rooms.stage import BOTH, PAGE_CACHE, PROMISES, RoomWork, Stage, load, servers
+from benchmark.rooms.stage import ALL, PAGE_CACHE, PROMISES, RoomWork, Stage, load, names_for, servers
 from benchmark.samples import WARM_UP_ROUND, Sample, observe
 from benchmark.servers import KWIRE
 
@@ -29,6 +30,10 @@ class Way:
     window: int
     is_synced_too: bool = False
 
+    def call_of(self, server: str) -> str | None:
+        """Return the name for a server; None if it has no such way. A bridge has those of kwire."""
+        return self.calls.get(KWIRE if server == BRIDGE else server)
+
 
 PIPELINED = Way("pipelined", {KWIRE: "socket-pipelined", NATS: "stream-pipelined"}, 1, WINDOW_EVENTS, True)
 ONE_BY_ONE = Way("one by one", {KWIRE: "socket-one-by-one", NATS: "stream-one-by-one"}, 1, 1, True)
@@ -44,20 +49,21 @@ def name_of(way: Way) -> str:
 
 def run(stage: Stage, round_number: int, names: Sequence[str]) -> Iterator[Sample]:
     for promise in PROMISES:
-        with servers(stage, names, promise) as started:
+        with servers(stage, names_for(promise, names), promise) as started:
             for number, share in ((WARM_UP_ROUND, WARM_UP_SHARE), (round_number, 1.0)):
                 for way in WAYS:
                     if promise is not PAGE_CACHE and not way.is_synced_too:
                         continue
                     for server in started:
-                        if server.product.name not in way.calls:
+                        call = way.call_of(server.product.name)
+                        if call is None:
                             continue
                         publish = partial(
                             load,
                             stage,
                             server,
                             "publish",
-                            way=way.calls[server.product.name],
+                            way=call,
                             connections=way.connections,
                             window=way.window,
                             seconds=stage.options.sizes.seconds * share,
@@ -66,4 +72,4 @@ def run(stage: Stage, round_number: int, names: Sequence[str]) -> Iterator[Sampl
                         yield observe(server, number, promise.of(name_of(way)), publish)
 
 
-WORK = RoomWork(PUBLISH, 60, run, takes_turns=True, servers=BOTH)
+WORK = RoomWork(PUBLISH, 60, run, takes_turns=True, servers=ALL)

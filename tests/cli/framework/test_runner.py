@@ -9,9 +9,10 @@ import threading
 
 import pytest
 
+from kwire.cli import program_parser
 from kwire.cli.framework.errors import CannotRun, UsageError
 from kwire.cli.framework.parser import CommandParser, add_verb
-from kwire.cli.framework.runner import DEBUG_VARIABLE, run_command
+from kwire.cli.framework.runner import DEBUG_VARIABLE, RUNS_UNTIL_INTERRUPT, run_command
 from tests.support.cli import run_here, run_program
 
 MANY_LINES = """
@@ -72,6 +73,23 @@ def test_a_command_that_cannot_run_ends_with_2(error: Exception) -> None:
 def test_an_interrupted_command_ends_with_130(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended(KeyboardInterrupt()) == 130
     assert capsys.readouterr().err == "kwire: interrupted\n"
+
+
+def test_ctrl_c_is_the_usual_end_of_a_command_that_follows(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert ended(KeyboardInterrupt(), runs_until_interrupt=True) == 130
+    assert capsys.readouterr() == ("", "")
+    # The terminal shows ^C, and the prompt of the shell follows.
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert ended(KeyboardInterrupt(), runs_until_interrupt=True) == 130
+    assert capsys.readouterr() == ("", "\n")
+
+
+@pytest.mark.parametrize("words", ["room tail lobby", "event tail", "topic consume orders"])
+def test_every_command_that_follows_ends_quietly(words: str) -> None:
+    options = program_parser().parse_args(words.split())
+    assert getattr(options, RUNS_UNTIL_INTERRUPT) is True
 
 
 def test_a_mistake_of_ours_is_named_without_its_class(

@@ -12,7 +12,8 @@ from kwire.access.secrets.node_keys import ENCRYPTED, KEY_FILE_NAME
 from kwire.errors import KafkaError, WebhookConflict
 from kwire.metastore import Change
 from kwire.streams.webhooks.definition import Definition, parse_webhook
-from kwire.streams.webhooks.definition_store import DEFINITIONS_PER_CHUNK, HISTORY_KEY
+from kwire.streams.webhooks.definition_secrets import DEFINITIONS_PER_CHUNK
+from kwire.streams.webhooks.definition_store import HISTORY_KEY
 from storage.errors import DiskFailure
 from tests.support.hooked_node import hooked
 from tests.support.node import QuietNode, in_loop

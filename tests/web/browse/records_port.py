@@ -1,11 +1,11 @@
-"""A node with a topic whose records a test chooses, and requests that browse them."""
+"""A topic whose records a test chooses, and requests that browse them."""
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from kwire.broker.topics.topics import Topic
-from storage.batch.record_batch import Record, build_batch, parse_header
+from kwire.streams.topic_directory import StreamTopic
+from storage.batch.record_batch import Record
+from tests.support.engines import append_batch, stream_topic
 from tests.support.http import Http
 
 START_MS = 1_750_000_000_000
@@ -29,32 +29,18 @@ class Browsed(NamedTuple):
         return ",".join(f"{partition}:{offset}" for partition, offset in self.end["next"].items())
 
 
-def topic_of(http: Http, name: str) -> Topic:
-    topic = http.node._shared.services.topics.get(name)
-    assert topic is not None
-    return topic
-
-
-async def make_topic(http: Http, name: str = "t", partitions: int = 1, configs: dict[str, str] | None = None) -> Topic:
+async def make_topic(
+    http: Http, name: str = "t", partitions: int = 1, configs: dict[str, str] | None = None
+) -> StreamTopic:
     body = {"num_partitions": partitions, "retention_policy": {"type": "Infinite"}, "configs": configs or {}}
     answer = await http.post(f"/topics/{name}", body)
     assert answer.status == 201, answer
-    return topic_of(http, name)
+    return await stream_topic(http.server, name)
 
 
-def begin_put(topic: Topic, partition: int, records: Sequence[Record], compression: int = 0) -> "asyncio.Future[Any]":
-    """Append one batch. The result is the offset of its first record, when it is committed."""
-    batch = build_batch(records, compression=compression)
-    appended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-    topic.stream(partition).append(memoryview(batch), parse_header(batch), appended.set_result)
-    return appended
-
-
-async def put(topic: Topic, partition: int, records: Sequence[Record], compression: int = 0) -> int:
+async def put(topic: StreamTopic, partition: int, records: Sequence[Record], compression: int = 0) -> int:
     """Append one batch, and return the offset of its first record."""
-    offset = await begin_put(topic, partition, records, compression)
-    assert isinstance(offset, int), offset
-    return offset
+    return await append_batch(topic.stream(partition), records, compression)
 
 
 async def browse(http: Http, query: str = "", name: str = "t") -> Browsed:

@@ -16,10 +16,11 @@ from kwire.web.browse.browse import SCAN_BYTES
 from kwire.web.browse.scan_slots import SCANS_PER_CLIENT_MAX
 from storage.batch.record_batch import Record
 from tests.support.effort import repetitions
+from tests.support.engines import Engine, begin_append
 from tests.support.http import Http, http_node
 from tests.support.http_access import ADMIN, BOB, access_node
 from tests.support.node import in_uvloop
-from tests.web.browse.records_port import START_MS, Browsed, begin_put, browse, browsed, make_topic, put
+from tests.web.browse.records_port import START_MS, Browsed, browse, browsed, make_topic, put
 
 WAIT_SECONDS = 10.0
 END_SECONDS = 5.0
@@ -58,8 +59,8 @@ async def stream(http: Http, query: str, **headers: str) -> AsyncIterator[Lines]
 
 def scan_bytes(http: Http) -> int:
     """The memory that the scans of the node use."""
-    assert http.node.http is not None
-    return http.node.http.memory.used_bytes
+    assert http.server.http is not None
+    return http.server.http.memory.used_bytes
 
 
 async def wait_for_no_scan(http: Http, seconds: float) -> None:
@@ -73,8 +74,8 @@ def texts(*values: str, at_ms: int = START_MS) -> list[Record]:
 
 
 @in_uvloop
-async def test_a_live_stream_continues_with_new_records(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_a_live_stream_continues_with_new_records(engine: Engine) -> None:
+    async with engine.http() as http:
         topic = await make_topic(http, partitions=2)
         await put(topic, 0, texts("a", "b"))
         await put(topic, 1, texts("c", at_ms=START_MS + 10))
@@ -95,8 +96,8 @@ async def test_a_live_stream_continues_with_new_records(tmp_path: Path) -> None:
 
 
 @in_uvloop
-async def test_server_sent_events_have_the_kind_of_the_line_as_their_name(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_server_sent_events_have_the_kind_of_the_line_as_their_name(engine: Engine) -> None:
+    async with engine.http() as http:
         await put(await make_topic(http), 0, texts("a\nb"))
         answer = await http.get("/topics/t/records", Accept="text/event-stream")
         assert answer.headers["Content-Type"].startswith("text/event-stream")
@@ -106,8 +107,8 @@ async def test_server_sent_events_have_the_kind_of_the_line_as_their_name(tmp_pa
 
 
 @in_uvloop
-async def test_a_closed_connection_ends_the_scan(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_a_closed_connection_ends_the_scan(engine: Engine) -> None:
+    async with engine.http() as http:
         await fill(http, 100_000)
         for query in ("live=true&limit=0", "from=oldest&path=$.id&equals=-1", "path=$.id&equals=-1"):
             async with stream(http, query):
@@ -138,8 +139,8 @@ async def test_a_client_that_loses_its_right_or_its_user_loses_the_stream(tmp_pa
 
 
 @in_uvloop
-async def test_a_client_has_a_bounded_number_of_scans(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_a_client_has_a_bounded_number_of_scans(engine: Engine) -> None:
+    async with engine.http() as http:
         await make_topic(http)
         async with asyncio.TaskGroup() as tasks:
             opened = asyncio.Event()
@@ -165,13 +166,13 @@ async def test_a_client_has_a_bounded_number_of_scans(tmp_path: Path) -> None:
 
 
 @in_uvloop
-async def test_a_server_that_stops_ends_the_stream(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_a_server_that_stops_ends_the_stream(engine: Engine) -> None:
+    async with engine.http() as http:
         await make_topic(http)
         async with stream(http, "live=true") as lines:
             await lines.next("progress")
-            assert http.node.http is not None
-            closing = asyncio.ensure_future(http.node.http.close())
+            assert http.server.http is not None
+            closing = asyncio.ensure_future(http.server.http.close())
             assert (await lines.next("end"))["end"]["reason"] == "stopped"
         await closing
 
@@ -202,8 +203,8 @@ BAD_QUERIES = (
 
 
 @in_uvloop
-async def test_bad_parameters_are_refused_with_a_reason(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_bad_parameters_are_refused_with_a_reason(engine: Engine) -> None:
+    async with engine.http() as http:
         await make_topic(http)
         for query, message in BAD_QUERIES:
             answer = await http.get(f"/topics/t/records?{query}")
@@ -213,8 +214,8 @@ async def test_bad_parameters_are_refused_with_a_reason(tmp_path: Path) -> None:
 
 
 @in_uvloop
-async def test_internal_and_unknown_topics_are_refused(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_internal_and_unknown_topics_are_refused(engine: Engine) -> None:
+    async with engine.http() as http:
         assert (await http.get("/topics/__consumer_offsets/records")).status == 400
         assert (await http.get("/topics/missing/records")).code == "UNKNOWN_TOPIC_OR_PARTITION"
 
@@ -251,7 +252,7 @@ async def fill(http: Http, count: int, partitions: int = 4) -> None:
             Record(b"%09d" % n, (b'{"id": %d, "text": "' % n).ljust(180, b"x") + b'"}', START_MS + n)
             for n in range(first, min(count, first + per_batch))
         ]
-        appended = begin_put(topic, number % partitions, records)
+        appended = begin_append(topic.stream(number % partitions), records)
         if not number % 50:
             await appended
     await appended

@@ -2,17 +2,18 @@
 
 import os
 import random
-from pathlib import Path
 
 import pytest
 
 from storage.batch.format import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from storage.batch.record_batch import Record
+from tests.support.clients import unique_name
 from tests.support.effort import repetitions
-from tests.support.http import Http, http_node
+from tests.support.engines import Engine
+from tests.support.foreign_clients import ForeignTransactions
+from tests.support.http import Http
 from tests.support.node import in_uvloop
-from tests.support.transactions import TransactionalProducer
-from tests.web.browse.records_port import START_MS, Browsed, browse, make_topic, put, topic_of
+from tests.web.browse.records_port import START_MS, Browsed, browse, make_topic, put
 
 
 def numbered(first: int, count: int, *, pad: int = 0) -> list[Record]:
@@ -34,8 +35,8 @@ async def make_numbered(http: Http, count: int = 100, partitions: int = 3, per_b
 
 
 @in_uvloop
-async def test_the_newest_records_of_all_partitions_come_first(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_the_newest_records_of_all_partitions_come_first(engine: Engine) -> None:
+    async with engine.http() as http:
         await make_numbered(http)
         found = await browse(http)
         assert numbers(found) == list(range(99, 49, -1))
@@ -52,8 +53,8 @@ async def test_the_newest_records_of_all_partitions_come_first(tmp_path: Path) -
 
 
 @in_uvloop
-async def test_a_scan_begins_at_an_offset_or_a_time(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_a_scan_begins_at_an_offset_or_a_time(engine: Engine) -> None:
+    async with engine.http() as http:
         await make_numbered(http, partitions=1)
         assert numbers(await browse(http, "from=oldest&limit=3")) == [0, 1, 2]
         assert numbers(await browse(http, "from=42&limit=2")) == [42, 43]
@@ -70,8 +71,8 @@ async def test_a_scan_begins_at_an_offset_or_a_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("codec", [NONE, GZIP, SNAPPY, LZ4, ZSTD])
 @in_uvloop
-async def test_filters_run_in_batches_of_every_codec(tmp_path: Path, codec: int) -> None:
-    async with http_node(tmp_path) as http:
+async def test_filters_run_in_batches_of_every_codec(engine: Engine, codec: int) -> None:
+    async with engine.http() as http:
         topic = await make_topic(http)
         # The second batch is decompressed in a thread.
         await put(topic, 0, numbered(0, 50), codec)
@@ -95,8 +96,8 @@ async def test_filters_run_in_batches_of_every_codec(tmp_path: Path, codec: int)
 
 
 @in_uvloop
-async def test_headers_are_shown_and_filtered(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_headers_are_shown_and_filtered(engine: Engine) -> None:
+    async with engine.http() as http:
         topic = await make_topic(http)
         await put(topic, 0, [Record(None, b"a", START_MS, [("trace", b"abc"), ("bin", b"\xff"), ("none", None)])])
         await put(topic, 0, [Record(None, b"b", START_MS, [("trace", b"def")])])
@@ -113,16 +114,15 @@ async def test_headers_are_shown_and_filtered(tmp_path: Path) -> None:
 
 
 @in_uvloop
-async def test_uncommitted_records_are_shown_on_request(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_uncommitted_records_are_shown_on_request(engine: Engine) -> None:
+    async with engine.http() as http:
         topic = await make_topic(http)
         await put(topic, 0, numbered(0, 2))
-        partition = topic.partitions[0]
-        aborted, still_open = TransactionalProducer(partition, 7), TransactionalProducer(partition, 8)
-        aborted.send(2)
-        aborted.abort()
+        transactions = ForeignTransactions(engine.bootstrap_of(http.server), unique_name("browse"))
+        await transactions.send("t", 0, [b"aborted", b"aborted"], START_MS)
+        await transactions.end(0, is_commit=False)
         await put(topic, 0, numbered(5, 1))
-        still_open.send()
+        await transactions.send("t", 1, [b"open"], START_MS)
         await put(topic, 0, numbered(7, 1))
         for direction, order in (("newest", -1), ("oldest", 1)):
             committed = await browse(http, f"from={direction}")
@@ -133,35 +133,35 @@ async def test_uncommitted_records_are_shown_on_request(tmp_path: Path) -> None:
         assert (await http.get(f"{one}6")).code == "RecordNotFound"
         assert (await http.get(f"{one}6?isolation=read_uncommitted")).status == 200
         assert (await http.get(f"{one}2")).code == "RecordNotFound", "an aborted record"
+        await transactions.stop()
 
 
 @in_uvloop
-async def test_records_that_retention_has_removed_are_left_out(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
-        topic = await make_topic(http, configs={"kwire.retention.messages": "65"})
+async def test_records_that_retention_has_removed_are_left_out(engine: Engine) -> None:
+    async with engine.http() as http:
+        topic = await make_topic(http)
         for first in range(0, 100, 10):
             await put(topic, 0, numbered(first, 10))
-        start = topic.stream(0).bounds().start
-        assert start == 35
+        start = 35
+        await engine.delete_before(http.server, "t", start)
         assert numbers(await browse(http, "from=oldest&limit=1")) == [start]
         assert numbers(await browse(http, "limit=1000")) == list(range(99, start - 1, -1))
 
 
 @in_uvloop
-async def test_pages_of_random_scans_agree_with_a_naive_twin(tmp_path: Path) -> None:
+async def test_pages_of_random_scans_agree_with_a_naive_twin(engine: Engine) -> None:
     """In both directions, with every codec and page size, each record that passes comes once, in order."""
     seed = int(os.environ.get("KWIRE_TEST_SEED") or random.randrange(1 << 32))
     print(f"KWIRE_TEST_SEED={seed}")
     chance = random.Random(seed)
-    async with http_node(tmp_path) as http:
+    async with engine.http() as http:
         for number in range(repetitions(quick=4, full=20)):
             await _scan_random_topic(http, f"random-{number}", chance)
 
 
 async def _scan_random_topic(http: Http, name: str, chance: random.Random) -> None:
     partitions = chance.choice((1, 2, 5))
-    await make_topic(http, name, partitions)
-    topic = topic_of(http, name)
+    topic = await make_topic(http, name, partitions)
     made: list[tuple[int, int, int, bytes]] = []
     ends = [0] * partitions
     now_ms = START_MS

@@ -13,9 +13,10 @@ from kwire.web.proxy import produce as proxy_produce
 from kwire.web.proxy.media import BINARY, JSON_RECORDS, PROXY, TEXT_RECORDS
 from storage.batch.record_batch import Record, read_records
 from tests.support.batches import split_batches
+from tests.support.engines import Engine
 from tests.support.node import NODE_ID, in_loop
 from tests.web.topics.test_events import java_partition
-from tests.web.topics.topics_port import Port, Told, topics_port
+from tests.web.topics.topics_port import Port, Told, TopicsPort, engine_port, topics_port
 
 ACCEPT = {"Accept": PROXY}
 
@@ -24,7 +25,7 @@ def base64(raw: bytes) -> str:
     return b64encode(raw).decode()
 
 
-async def produce(port: Port, path: str, records: object, media_type: str = JSON_RECORDS) -> Told:
+async def produce(port: TopicsPort, path: str, records: object, media_type: str = JSON_RECORDS) -> Told:
     body = records if isinstance(records, bytes) else {"records": records}
     return await port.post(path, body, {"Content-Type": media_type, **ACCEPT})
 
@@ -56,8 +57,8 @@ def error_code(told: Told, status: int) -> int:
 
 
 @in_loop
-async def test_binary_records_are_stored_as_their_bytes(tmp_path: Path) -> None:
-    async with topics_port(tmp_path) as port:
+async def test_binary_records_are_stored_as_their_bytes(engine: Engine) -> None:
+    async with engine_port(engine) as port:
         await port.create("t", num_partitions=1)
         records = [
             {"key": base64(b"\x00\xff"), "value": base64(b"\xfe value")},
@@ -67,35 +68,35 @@ async def test_binary_records_are_stored_as_their_bytes(tmp_path: Path) -> None:
         for media_type in (BINARY, "application/vnd.kafka.v2+json", f"{BINARY}; charset=utf-8"):
             told = await produce(port, "/topics/t", records, media_type)
             assert len(offsets(told)) == 3
-        found = [(one.key, one.value) for one in stored(port)]
+        found = [(one.key, one.value) for one in await port.stored()]
         assert found == [(b"\x00\xff", b"\xfe value"), (None, b""), (b"k", None)] * 3
 
 
 @in_loop
-async def test_json_records_are_stored_as_compact_json(tmp_path: Path) -> None:
-    async with topics_port(tmp_path) as port:
+async def test_json_records_are_stored_as_compact_json(engine: Engine) -> None:
+    async with engine_port(engine) as port:
         await port.create("t", num_partitions=1)
         body = b'{"records": [{"key": {"id" : 1}, "value": {"a": [1, 2.50, 12345678901234567890]}}, {"value": null}]}'
         told = await produce(port, "/topics/t", body)
         assert offsets(told) == [(0, 0), (0, 1)]
-        assert [(one.key, one.value) for one in stored(port)] == [
+        assert [(one.key, one.value) for one in await port.stored()] == [
             (b'{"id":1}', b'{"a":[1,2.50,12345678901234567890]}'),
             (None, None),
         ]
 
 
 @in_loop
-async def test_text_records_are_stored_as_text(tmp_path: Path) -> None:
-    async with topics_port(tmp_path) as port:
+async def test_text_records_are_stored_as_text(engine: Engine) -> None:
+    async with engine_port(engine) as port:
         await port.create("t", num_partitions=1)
         told = await produce(port, "/topics/t", [{"key": "schlüssel", "value": "ein Wert"}], TEXT_RECORDS)
         assert offsets(told) == [(0, 0)]
-        assert [(one.key, one.value) for one in stored(port)] == [("schlüssel".encode(), b"ein Wert")]
+        assert [(one.key, one.value) for one in await port.stored()] == [("schlüssel".encode(), b"ein Wert")]
 
 
 @in_loop
-async def test_records_go_where_they_say_or_where_their_key_says_or_round(tmp_path: Path) -> None:
-    async with topics_port(tmp_path) as port:
+async def test_records_go_where_they_say_or_where_their_key_says_or_round(engine: Engine) -> None:
+    async with engine_port(engine) as port:
         await port.create("t", num_partitions=5)
         told = await produce(
             port, "/topics/t", [{"value": 1, "partition": 3}, {"value": 2, "partition": 3, "key": "k"}]
@@ -116,8 +117,8 @@ async def test_records_go_where_they_say_or_where_their_key_says_or_round(tmp_pa
 
 
 @in_loop
-async def test_a_partition_can_be_named_in_the_path(tmp_path: Path) -> None:
-    async with topics_port(tmp_path) as port:
+async def test_a_partition_can_be_named_in_the_path(engine: Engine) -> None:
+    async with engine_port(engine) as port:
         await port.create("t", num_partitions=3)
         told = await produce(port, "/topics/t/partitions/2", [{"key": "k", "value": 1}, {"value": 2, "partition": 2}])
         assert offsets(told) == [(2, 0), (2, 1)]
@@ -146,20 +147,20 @@ async def test_headers_and_timestamps_are_stored(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_many_records_are_stored_in_order_in_as_many_batches_as_it_takes(tmp_path: Path) -> None:
-    async with topics_port(tmp_path) as port:
+async def test_many_records_are_stored_in_order_in_as_many_batches_as_it_takes(engine: Engine) -> None:
+    async with engine_port(engine) as port:
         await port.create("t", num_partitions=2, configs={"max.message.bytes": "10000"})
         records = [{"value": "x" * 100 + str(number), "partition": number % 2} for number in range(1200)]
         told = await produce(port, "/topics/t", records, TEXT_RECORDS)
         assert offsets(told) == [(number % 2, number // 2) for number in range(1200)]
         for partition in range(2):
-            found = [int((one.value or b"").lstrip(b"x")) for one in stored(port, partition=partition)]
+            found = [int((one.value or b"").lstrip(b"x")) for one in await port.stored(partition=partition)]
             assert found == list(range(partition, 1200, 2))
 
 
 @in_loop
-async def test_a_record_that_does_not_fit_is_answered_for_itself(tmp_path: Path) -> None:
-    async with topics_port(tmp_path) as port:
+async def test_a_record_that_does_not_fit_is_answered_for_itself(engine: Engine) -> None:
+    async with engine_port(engine) as port:
         await port.create("t", num_partitions=1, configs={"max.message.bytes": "5000"})
         told = await produce(port, "/topics/t", [{"value": "a"}, {"value": "x" * 6000}, {"value": "b"}])
         assert told.status == 200
@@ -237,27 +238,27 @@ async def test_a_bad_request_is_refused_whole_with_its_code(
 
 
 @in_loop
-async def test_bodies_have_a_bound(tmp_path: Path) -> None:
-    async with topics_port(tmp_path, "kwire.http.max.body.bytes=2000") as port:
+async def test_bodies_have_a_bound(engine: Engine) -> None:
+    async with engine_port(engine, "kwire.http.max.body.bytes=2000") as port:
         await port.create("t", num_partitions=1)
         assert error_code(await produce(port, "/topics/t", [{"value": "x" * 3000}]), 413) == 413
-    async with topics_port(tmp_path / "other") as port:
-        await port.create("t", num_partitions=1)
-        assert error_code(await produce(port, "/topics/t", [{}] * 10_001), 422) == 422
-        assert error_code(await produce(port, "/topics/t", [{}] * 100_000), 413) == 413
-        assert len(offsets(await produce(port, "/topics/t", [{}] * 10_000))) == 10_000
+    async with engine_port(engine) as port:
+        await port.create("u", num_partitions=1)
+        assert error_code(await produce(port, "/topics/u", [{}] * 10_001), 422) == 422
+        assert error_code(await produce(port, "/topics/u", [{}] * 100_000), 413) == 413
+        assert len(offsets(await produce(port, "/topics/u", [{}] * 10_000))) == 10_000
 
 
 @in_loop
-async def test_internal_names_are_refused_with_a_code(tmp_path: Path) -> None:
-    async with topics_port(tmp_path) as port:
+async def test_internal_names_are_refused_with_a_code(engine: Engine) -> None:
+    async with engine_port(engine) as port:
         assert error_code(await produce(port, "/topics/__consumer_offsets", [{"value": 1}]), 400) == 40002
         assert error_code(await produce(port, "/topics/a%20b", [{"value": 1}]), 400) == 40002
 
 
 @in_loop
-async def test_the_media_type_decides_between_producing_and_making_a_topic(tmp_path: Path) -> None:
-    async with topics_port(tmp_path, "auto.create.topics.enable=false") as port:
+async def test_the_media_type_decides_between_producing_and_making_a_topic(engine: Engine) -> None:
+    async with engine_port(engine, "auto.create.topics.enable=false") as port:
         body: Any = {"records": [{"value": 1}]}
         assert (await port.post("/topics/t", body)).body["error"]["code"] == "BadRequest"
         assert error_code(await produce(port, "/topics/t", body["records"]), 404) == 40401
@@ -320,8 +321,8 @@ async def test_the_offsets_of_a_partition_are_told(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_what_is_not_there_has_its_code(tmp_path: Path) -> None:
-    async with topics_port(tmp_path) as port:
+async def test_what_is_not_there_has_its_code(engine: Engine) -> None:
+    async with engine_port(engine) as port:
         await port.create("t", num_partitions=1)
         for path in ("/topics/none", "/topics/none/partitions", "/topics/none/partitions/0"):
             assert error_code(await port.get(path, ACCEPT), 404) == 40401
@@ -334,10 +335,10 @@ async def test_what_is_not_there_has_its_code(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_long_requests_give_the_loop_its_turn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_long_requests_give_the_loop_its_turn(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(proxy_produce, "RECORDS_PER_CHUNK", 3)
     monkeypatch.setattr(proxy_metadata, "PARTITIONS_PER_CHUNK", 3)
-    async with topics_port(tmp_path) as port:
+    async with engine_port(engine) as port:
         await port.create("t", num_partitions=8)
         told = await produce(port, "/topics/t", [{"value": number} for number in range(20)])
         assert offsets(told) == [(number % 8, number // 8) for number in range(20)]

@@ -10,9 +10,10 @@ from kwire.broker.partition import Partition
 from kwire.errors import ErrorCode, KafkaError
 from kwire.web.topics import events as topic_events
 from storage.batch.record_batch import Record, build_batch, check_batch
+from tests.support.engines import Engine
 from tests.support.node import in_loop
 from tests.support.transactions import TransactionalProducer
-from tests.web.topics.topics_port import Port, topics_port
+from tests.web.topics.topics_port import Port, engine_port, topics_port
 
 
 def java_partition(key: str, count: int) -> int:
@@ -48,8 +49,8 @@ async def test_a_key_always_lands_on_the_partition_of_the_java_client(tmp_path: 
 
 @in_loop
 @pytest.mark.proves("S0-64")
-async def test_events_without_a_key_go_round(tmp_path: Path) -> None:
-    async with topics_port(tmp_path) as port:
+async def test_events_without_a_key_go_round(engine: Engine) -> None:
+    async with engine_port(engine) as port:
         await port.create("t", num_partitions=3)
         # Keyed ones take no turn.
         found = []
@@ -61,8 +62,8 @@ async def test_events_without_a_key_go_round(tmp_path: Path) -> None:
 
 @in_loop
 @pytest.mark.proves("S0-86")
-async def test_events_of_one_user_keep_their_order_and_tenants_their_place(tmp_path: Path) -> None:
-    async with topics_port(tmp_path) as port:
+async def test_events_of_one_user_keep_their_order_and_tenants_their_place(engine: Engine) -> None:
+    async with engine_port(engine) as port:
         await port.create("activity", num_partitions=4)
         places: dict[str, set[int]] = {}
         for number in range(60):
@@ -78,8 +79,8 @@ async def test_events_of_one_user_keep_their_order_and_tenants_their_place(tmp_p
 
 
 @in_loop
-async def test_an_array_is_published_in_order_and_answered_one_by_one(tmp_path: Path) -> None:
-    async with topics_port(tmp_path) as port:
+async def test_an_array_is_published_in_order_and_answered_one_by_one(engine: Engine) -> None:
+    async with engine_port(engine) as port:
         await port.create("t", num_partitions=3)
         events = [{"event_type": "e", "data": number, "key": f"k{number % 5}"} for number in range(1200)]
         told = await port.post("/topics/t/publish", events)
@@ -97,8 +98,8 @@ async def test_an_array_is_published_in_order_and_answered_one_by_one(tmp_path: 
 
 
 @in_loop
-async def test_an_array_that_is_too_large_for_one_batch_becomes_several(tmp_path: Path) -> None:
-    async with topics_port(tmp_path) as port:
+async def test_an_array_that_is_too_large_for_one_batch_becomes_several(engine: Engine) -> None:
+    async with engine_port(engine) as port:
         await port.create("t", num_partitions=1, configs={"max.message.bytes": "20000"})
         told = await port.post("/topics/t/publish", [{"event_type": "e", "data": "x" * 900}] * 200)
         assert (told.status, told.body["count"]) == (200, 200)
@@ -106,8 +107,8 @@ async def test_an_array_that_is_too_large_for_one_batch_becomes_several(tmp_path
 
 
 @in_loop
-async def test_one_event_of_an_array_that_does_not_fit_fails_alone(tmp_path: Path) -> None:
-    async with topics_port(tmp_path) as port:
+async def test_one_event_of_an_array_that_does_not_fit_fails_alone(engine: Engine) -> None:
+    async with engine_port(engine) as port:
         await port.create("t", num_partitions=1, configs={"max.message.bytes": "20000"})
         small, large = {"event_type": "e", "data": 1}, {"event_type": "e", "data": "x" * 30_000}
         told = await port.post("/topics/t/publish", [small, large, small])
@@ -157,8 +158,8 @@ async def test_a_bad_event_is_refused_and_nothing_stored(tmp_path: Path, body: A
 
 
 @in_loop
-async def test_an_array_has_a_bound(tmp_path: Path) -> None:
-    async with topics_port(tmp_path) as port:
+async def test_an_array_has_a_bound(engine: Engine) -> None:
+    async with engine_port(engine) as port:
         await port.create("t", num_partitions=1)
         event = {"event_type": "e", "data": 1}
         told = await port.post("/topics/t/publish", [event] * 10_001)
@@ -189,8 +190,8 @@ async def test_a_disk_that_fails_is_told_as_unavailable(tmp_path: Path, monkeypa
 
 
 @in_loop
-async def test_a_compacted_topic_takes_keyed_events_only(tmp_path: Path) -> None:
-    async with topics_port(tmp_path) as port:
+async def test_a_compacted_topic_takes_keyed_events_only(engine: Engine) -> None:
+    async with engine_port(engine) as port:
         await port.create("t", num_partitions=1, configs={"cleanup.policy": "compact"})
         told = await port.post("/topics/t/publish", {"event_type": "e", "data": 1})
         assert (told.status, told.body["error"]["code"]) == (400, "INVALID_RECORD")
@@ -261,11 +262,11 @@ async def test_where_reading_begins(tmp_path: Path) -> None:
 
 @in_loop
 async def test_a_reader_follows_next_offset_to_the_end_without_a_gap(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(topic_events, "EVENTS_PER_CHUNK", 7)
     monkeypatch.setattr(topic_events, "CONSUME_BYTES_MAX", 1000)
-    async with topics_port(tmp_path) as port:
+    async with engine_port(engine) as port:
         await port.create("t", num_partitions=1)
         await port.post("/topics/t/publish", [{"event_type": "e", "data": number} for number in range(100)])
         seen, next_offset = [], 0
@@ -323,8 +324,8 @@ async def test_a_bad_consume_is_refused(tmp_path: Path, body: Any) -> None:
 
 
 @in_loop
-async def test_a_partition_that_is_not_there_is_told(tmp_path: Path) -> None:
-    async with topics_port(tmp_path) as port:
+async def test_a_partition_that_is_not_there_is_told(engine: Engine) -> None:
+    async with engine_port(engine) as port:
         await port.create("t", num_partitions=2)
         for partition in ("2", "-1", "x", "99999999999999999999", "1.0", "%C2%B2"):
             told = await port.post(f"/topics/t/partitions/{partition}/consume", {})

@@ -4,13 +4,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.engines import Engine
 from tests.support.node import in_loop
-from tests.web.topics.topics_port import Port, topics_port
+from tests.web.topics.topics_port import Port, TopicsPort, engine_port, topics_port
 
 MIB = 1024 * 1024
 
 
-async def configs(port: Port, topic: str) -> dict[str, str]:
+async def configs(port: TopicsPort, topic: str) -> dict[str, str]:
     return dict((await port.get(f"/topics/{topic}")).body["configs"])
 
 
@@ -78,11 +79,11 @@ async def test_topics_made_elsewhere_keep_kafkas_defaults(tmp_path: Path) -> Non
 
 
 @in_loop
-async def test_any_setting_can_be_given_and_wins(tmp_path: Path) -> None:
-    async with topics_port(tmp_path) as port:
-        await port.create("t", configs={"kwire.log.sync": "os", "retention.ms": "5000"})
+async def test_any_setting_can_be_given_and_wins(engine: Engine) -> None:
+    async with engine_port(engine) as port:
+        await port.create("t", configs={"max.message.bytes": "7000", "retention.ms": "5000"})
         found = await configs(port, "t")
-        assert (found["kwire.log.sync"], found["retention.ms"]) == ("os", "5000")
+        assert (found["max.message.bytes"], found["retention.ms"]) == ("7000", "5000")
 
 
 @in_loop
@@ -120,8 +121,8 @@ async def test_a_bad_request_makes_nothing_and_says_why(tmp_path: Path, body: ob
 
 
 @in_loop
-async def test_names_are_checked_at_every_door(tmp_path: Path) -> None:
-    async with topics_port(tmp_path) as port:
+async def test_names_are_checked_at_every_door(engine: Engine) -> None:
+    async with engine_port(engine) as port:
         assert (await port.post("/topics/a%20b", {})).status == 400
         assert (await port.post("/topics/" + "x" * 250, {})).status == 400
         for method, path in (
@@ -138,8 +139,8 @@ async def test_names_are_checked_at_every_door(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_a_topic_is_made_once(tmp_path: Path) -> None:
-    async with topics_port(tmp_path) as port:
+async def test_a_topic_is_made_once(engine: Engine) -> None:
+    async with engine_port(engine) as port:
         await port.create("t")
         told = await port.post("/topics/t", {})
         assert (told.status, told.body["error"]["code"]) == (409, "TOPIC_ALREADY_EXISTS")
@@ -236,8 +237,8 @@ async def test_infinite_retention_keeps_everything(tmp_path: Path) -> None:
 
 @in_loop
 @pytest.mark.proves("S0-87")
-async def test_partitions_are_added_and_used(tmp_path: Path) -> None:
-    async with topics_port(tmp_path) as port:
+async def test_partitions_are_added_and_used(engine: Engine) -> None:
+    async with engine_port(engine) as port:
         await port.create("t", num_partitions=2)
         before = await port.publish("t", 1)
         told = await port.ask("PUT", "/topics/t/partitions", {"num_partitions": 6})
@@ -265,8 +266,8 @@ async def test_a_topic_never_shrinks_and_a_room_has_one_partition(tmp_path: Path
 
 @in_loop
 @pytest.mark.proves("S0-91")
-async def test_a_topic_is_deleted_with_its_partitions(tmp_path: Path) -> None:
-    async with topics_port(tmp_path) as port:
+async def test_a_topic_is_deleted_with_its_partitions(engine: Engine) -> None:
+    async with engine_port(engine) as port:
         await port.create("t", num_partitions=2)
         await port.publish("t", 1)
         told = await port.ask("DELETE", "/topics/t")
@@ -279,8 +280,8 @@ async def test_a_topic_is_deleted_with_its_partitions(tmp_path: Path) -> None:
 
 
 @in_loop
-async def test_deletion_can_be_forbidden(tmp_path: Path) -> None:
-    async with topics_port(tmp_path, "delete.topic.enable=false") as port:
+async def test_deletion_can_be_forbidden(engine: Engine) -> None:
+    async with engine_port(engine, "delete.topic.enable=false") as port:
         await port.create("t")
         told = await port.ask("DELETE", "/topics/t")
         assert (told.status, told.body["error"]["code"]) == (403, "TOPIC_DELETION_DISABLED")

@@ -1,7 +1,8 @@
-"""The HTTP doors of topics over a quiet node: real routing and the real door, no other resources."""
+"""Requests about topics, to the HTTP port of an engine, or over a quiet node: real routing, no other resources."""
 
 import asyncio
 import io
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
@@ -19,6 +20,8 @@ from kwire.streams.events.partitioning import Partitioner
 from kwire.streams.events.publishing import Publisher
 from kwire.streams.local_commands import LocalTopics
 from kwire.streams.local_directory import LocalDirectory
+from kwire.streams.log import NotReady
+from kwire.streams.topic_directory import StreamTopic
 from kwire.web.answers.page_scheduler import PageScheduler
 from kwire.web.proxy import metadata as proxy_metadata
 from kwire.web.proxy import produce as proxy_produce
@@ -30,7 +33,10 @@ from kwire.web.requests.origin_policy import OriginPolicy
 from kwire.web.topics import events as topic_events
 from kwire.web.topics import stats as topic_stats
 from kwire.web.topics import topics
-from tests.support.batches import run_now
+from storage.batch.record_batch import Record, read_records
+from tests.support.batches import run_now, split_batches
+from tests.support.engines import Engine, append_batch, stream_topic
+from tests.support.http import Http
 from tests.support.node import QuietNode
 
 ROUTES = (
@@ -50,22 +56,12 @@ class Told(NamedTuple):
     content_type: str
 
 
-class Port:
-    def __init__(
-        self, node: QuietNode, retention: Retention, client: "TestClient[web.Request, web.Application]"
-    ) -> None:
-        self.node = node
-        self.retention = retention
-        self._client = client
+class TopicsPort(ABC):
+    """Requests about topics to an HTTP port."""
 
+    @abstractmethod
     async def ask(self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Told:
         """`body` is sent as JSON, unless it is bytes."""
-        raw = body if isinstance(body, bytes) else None if body is None else msgspec.json.encode(body)
-        given = {} if raw is None else {"Content-Type": "application/json"}
-        data = None if raw is None else io.BytesIO(raw)
-        async with self._client.request(method, path, data=data, headers={**given, **(headers or {})}) as answer:
-            text = await answer.read()
-            return Told(answer.status, msgspec.json.decode(text) if text else None, answer.content_type)
 
     async def post(self, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Told:
         return await self.ask("POST", path, body, headers)
@@ -90,6 +86,73 @@ class Port:
         return body
 
 
+class Port(TopicsPort):
+    """The port of a quiet node, whose clock and retention a test controls."""
+
+    def __init__(
+        self, node: QuietNode, retention: Retention, client: "TestClient[web.Request, web.Application]"
+    ) -> None:
+        self.node = node
+        self.retention = retention
+        self._client = client
+
+    async def ask(self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Told:
+        raw = body if isinstance(body, bytes) else None if body is None else msgspec.json.encode(body)
+        given = {} if raw is None else {"Content-Type": "application/json"}
+        data = None if raw is None else io.BytesIO(raw)
+        async with self._client.request(method, path, data=data, headers={**given, **(headers or {})}) as answer:
+            text = await answer.read()
+            return Told(answer.status, msgspec.json.decode(text) if text else None, answer.content_type)
+
+
+class EnginePort(TopicsPort):
+    """The port of an engine."""
+
+    def __init__(self, engine: Engine, http: Http) -> None:
+        self.engine = engine
+        self.http = http
+
+    async def ask(self, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Told:
+        given = {**({} if body is None else {"Content-Type": "application/json"}), **(headers or {})}
+        raw = msgspec.json.encode(body) if body is not None and not isinstance(body, bytes) else body
+        answer = await self.http.ask(method, path, raw, **given)
+        content_type = answer.headers.get("Content-Type", "").partition(";")[0]
+        return Told(answer.status, answer.json if answer.body else None, content_type)
+
+    async def topic(self, name: str) -> StreamTopic:
+        return await stream_topic(self.http.server, name)
+
+    async def create_elsewhere(self, name: str, partition_count: int = 1) -> None:
+        """Create a topic as a Kafka client does."""
+        await self.engine.create_topic(self.http.server, name, partition_count)
+
+    async def append(self, topic: str, *records: Record, partition: int = 0) -> None:
+        """Append a batch of records as a Kafka client does."""
+        await append_batch((await self.topic(topic)).stream(partition), records)
+
+    async def stored(self, topic: str = "t", partition: int = 0) -> list[Record]:
+        """All records of a partition."""
+        log = (await self.topic(topic)).stream(partition)
+        await log.ready()
+        found: list[Record] = []
+        offset, waits = log.bounds().start, 0
+        while offset < log.bounds().committed_end:
+            read = log.read(offset, 10_000_000, waits)
+            if isinstance(read, NotReady):
+                waits += 1
+                await read.wait()
+                continue
+            found += [record for batch in split_batches(read.records) for record in read_records(batch, 10_000_000)]
+            offset, waits = read.next_offset, 0
+        return found
+
+
+@asynccontextmanager
+async def engine_port(engine: Engine, *settings: str) -> AsyncIterator[EnginePort]:
+    async with engine.http(*settings) as http:
+        yield EnginePort(engine, http)
+
+
 @asynccontextmanager
 async def topics_port(directory: Path, *settings: str) -> AsyncIterator[Port]:
     with QuietNode(directory, *settings) as node:
@@ -108,8 +171,9 @@ async def topics_port(directory: Path, *settings: str) -> AsyncIterator[Port]:
             topics=LocalDirectory(node.topics, node.config),
             publisher=Publisher(node.clock, asyncio.get_running_loop().call_soon),
             partitioner=Partitioner(),
-            retention=retention,
-            commands=LocalTopics(node.topics, node.event_topics),
+            last_retention_ms=lambda: retention.last_round_ms,
+            has_message_limits=True,
+            commands=LocalTopics(node.topics),
         )
         policy = OriginPolicy(node.config.web.origins, True)
         app = web.Application(

@@ -1,0 +1,90 @@
+"""JournalState: what the commits of a journal add up to. Pure.
+
+It has the next global position, the next number of each topic, and the newest idempotency keys. A `Checkpoint` has
+what is needed to get the same state from the end of the journal, so that a start does not read all of it.
+"""
+
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple, Self
+
+from kwire.streams.event_store.idempotency_keys import KEYS_JOURNAL_BYTES, IdempotencyKeys
+from kwire.streams.event_store.journal import JournalCommit
+from storage.batch.record_batch import parse_header
+
+# The offsets that a checkpoint can begin at are about this far apart. A start reads KEYS_JOURNAL_BYTES and what was
+# written since the last checkpoint.
+MARK_BYTES: Final = 1024 * 1024
+
+
+class Checkpoint(NamedTuple):
+    """The topic id of a journal, and the state when `position` was the next global position.
+
+    All commits from `offset` on have to be read again, to find the idempotency keys. Numbers never fall by that.
+    """
+
+    journal_id: bytes
+    offset: int
+    position: int
+    ends: Mapping[bytes, int]
+
+    def as_value(self) -> dict[str, Any]:
+        ends = {topic_id.hex(): end for topic_id, end in self.ends.items()}
+        return {"journal_id": self.journal_id.hex(), "offset": self.offset, "position": self.position, "ends": ends}
+
+    @classmethod
+    def of_value(cls, value: Mapping[str, Any]) -> Self:
+        ends = {bytes.fromhex(topic_id): end for topic_id, end in value["ends"].items()}
+        return cls(bytes.fromhex(value["journal_id"]), value["offset"], value["position"], ends)
+
+
+class _Mark(NamedTuple):
+    """A batch begins at `offset`. `bytes_before` is the size of all batches before it since the start."""
+
+    offset: int
+    bytes_before: int
+
+
+class JournalState:
+    """The state after all batches that `apply` was called with, in their order."""
+
+    def __init__(self, journal_id: bytes, checkpoint: Checkpoint | None) -> None:
+        """A checkpoint of another journal is not used."""
+        is_same = checkpoint is not None and checkpoint.journal_id == journal_id
+        self._journal_id = journal_id
+        self.keys = IdempotencyKeys()
+        self.position = checkpoint.position if is_same and checkpoint is not None else 0
+        self.ends = dict(checkpoint.ends) if is_same and checkpoint is not None else {}
+        # The offset after the last batch.
+        self.next_offset = checkpoint.offset if is_same and checkpoint is not None else 0
+        self._marks = deque((_Mark(self.next_offset, 0),))
+        self._bytes = 0
+
+    def end_of(self, topic_id: bytes) -> int:
+        """Return the number of the next event of a topic."""
+        return self.ends.get(topic_id, 0)
+
+    def begin_batch(self, base_offset: int, next_offset: int, size_bytes: int) -> None:
+        """The commits of this batch are applied next."""
+        if self._bytes - self._marks[-1].bytes_before >= MARK_BYTES:
+            self._marks.append(_Mark(base_offset, self._bytes))
+            while len(self._marks) > 1 and self._bytes - self._marks[1].bytes_before >= KEYS_JOURNAL_BYTES:
+                self._marks.popleft()
+        self._bytes += size_bytes
+        self.next_offset = next_offset
+
+    def apply(self, commit: JournalCommit) -> None:
+        end = commit.position
+        for part in commit.parts:
+            count = parse_header(part.batch).last_offset_delta + 1
+            self.ends[part.topic_id] = max(self.end_of(part.topic_id), part.base_offset + count)
+            end += count
+        self.position = max(self.position, end)
+        self.keys.restore(commit)
+
+    def forget(self, topic_id: bytes) -> None:
+        """A topic was deleted."""
+        self.ends.pop(topic_id, None)
+
+    def checkpoint(self) -> Checkpoint:
+        return Checkpoint(self._journal_id, self._marks[0].offset, self.position, dict(self.ends))

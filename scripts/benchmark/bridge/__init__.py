@@ -1,0 +1,1 @@
+"""A bridge over a cluster of three Apache Kafkas: `scripts/bench rooms --bridge`."""

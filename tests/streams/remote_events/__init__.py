@@ -1,0 +1,1 @@
+"""The event store on a cluster, without the cluster."""

@@ -1,0 +1,1 @@
+"""Webhooks on a cluster."""

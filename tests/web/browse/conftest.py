@@ -1,0 +1,11 @@
+"""Every test that takes the fixture `engine` runs once for each engine."""
+
+import pytest
+
+from tests.support.engines import for_each_engine
+
+ENGINE_MODULES = ("test_browse", "test_scans")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    for_each_engine(metafunc, ENGINE_MODULES, "all modules are quick")
