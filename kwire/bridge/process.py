@@ -20,6 +20,7 @@ from kwire.access.usage.key_usage import KeyUsage
 from kwire.access.users.users import Users
 from kwire.bridge.console import kafka_request_services, overview_services
 from kwire.bridge.kafka_requests.context import RequestServices
+from kwire.bridge.kafka_requests.upstream import Upstream
 from kwire.bridge.topics import topic_services
 from kwire.bridge.webhooks import BridgeWebhooks
 from kwire.broker.topics.startup import NODE_KEY, open_metastore
@@ -218,7 +219,17 @@ class Bridge:
             access=AccessServices(clock, authorizer, authenticator, audit, self._keys, self._key_usage, self._users),
             monitoring=monitoring,
             overview=overview,
-            kafka_requests=kafka_request_services(port, RequestServices(authorizer, self._users, quotas, audit)),
+            kafka_requests=kafka_request_services(
+                port,
+                RequestServices(
+                    authorizer,
+                    self._users,
+                    quotas,
+                    audit,
+                    Upstream(self._cluster),
+                    is_delete_allowed=config.topics.is_delete_allowed,
+                ),
+            ),
             upstream=tuple(map(str, self._upstream.bootstrap)),
         )
 

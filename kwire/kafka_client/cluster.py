@@ -125,7 +125,7 @@ class Cluster:
     async def request_any(self, api: Api, message: Any) -> Any:
         """Send a query to any broker, and return the response. Raises the error of the last one if none answers."""
         last: KafkaError | None = None
-        for link in self._control_links():
+        for link in self.query_links():
             try:
                 return await link.request(api, message)
             except Unreachable as error:
@@ -134,12 +134,16 @@ class Cluster:
 
     async def request_controller(self, api: Api, message: Any, *, wait_seconds: float = 0) -> Any:
         """Send a request to the controller, or in KRaft clusters to a broker that forwards it. It is sent once."""
+        return await (await self.controller_link()).request(api, message, wait_seconds=wait_seconds)
+
+    async def controller_link(self, purpose: Purpose = Purpose.CONTROL) -> Link:
+        """Return the link to the controller, or in KRaft clusters to a broker that forwards its requests."""
         if not self.metadata.brokers:
             await self.refresh()
         node = self.metadata.controller
         if node not in self.metadata.brokers:
             node = next(iter(self.metadata.brokers), NO_NODE)
-        return await self.link(node, Purpose.CONTROL).request(api, message, wait_seconds=wait_seconds)
+        return self.link(node, purpose)
 
     async def request_leader(
         self, topic: str, partition: int, api: Api, message: Any, purpose: Purpose = Purpose.CONTROL
@@ -158,10 +162,10 @@ class Cluster:
             link = self._links[address, purpose] = Link(address, self.settings, self.backoff(), self.counters)
         return link
 
-    def _control_links(self) -> Iterator[Link]:
-        """Yield the links for queries: open ones first, those that are down last."""
+    def query_links(self, purpose: Purpose = Purpose.CONTROL) -> Iterator[Link]:
+        """Yield the links for queries to any broker: open ones first, those that are down last."""
         addresses = dict.fromkeys((*self.metadata.brokers.values(), *self.settings.bootstrap))
-        links = [self._link(address, Purpose.CONTROL) for address in addresses]
+        links = [self._link(address, purpose) for address in addresses]
         return iter(sorted(links, key=lambda link: (link.current is None, link.pause_seconds)))
 
     def _close_links_of_former_addresses(self) -> None:

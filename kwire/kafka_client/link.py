@@ -21,6 +21,8 @@ class Purpose(Enum):
     PRODUCE = auto()
     FETCH = auto()
     READ = auto()
+    # Requests of users. A broker closes the connection of a request that it cannot parse, and some take long.
+    ADMIN = auto()
 
 
 class Link:

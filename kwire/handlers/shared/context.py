@@ -13,7 +13,7 @@ from kwire.access.audit.entries import NO_AUDIT, Audit
 from kwire.access.authorizer import Authorizer
 from kwire.access.keys.keys import Keys
 from kwire.access.login_limits import LoginLimits
-from kwire.access.quotas.client_quota import ClientQuota, MutationQuota, unlimited_mutations
+from kwire.access.quotas.client_quota import ClientQuota
 from kwire.access.quotas.quotas import Quotas
 from kwire.access.sasl.authentication import Authentication
 from kwire.access.scope import ScopedNames
@@ -37,7 +37,7 @@ from kwire.coordinator.group.coordinator import GroupCoordinator
 from kwire.coordinator.transaction.admission import TransactionAdmission
 from kwire.coordinator.transaction.coordinator import TransactionCoordinator
 from kwire.coordinator.transaction.marker_appender import MarkerAppender
-from kwire.handlers.shared.answer_encoding import AnswerEncoding
+from kwire.handlers.shared.client_context import ClientContext
 from kwire.handlers.shared.needs import Need
 from kwire.handlers.shared.views import ClusterView, GroupsView, TopicsView, TransactionsView, Views
 from kwire.streams.event_store.event_store import EventStore
@@ -129,7 +129,7 @@ class Services(Struct, frozen=True):
         return self.configs.config
 
 
-class Context(AnswerEncoding):
+class Context(ClientContext):
     """The context of one request: services, connection, API version, client id, views and quotas of the client."""
 
     __slots__ = ("api_version", "client_id", "limits", "peer", "quota", "services", "views")
@@ -149,16 +149,9 @@ class Context(AnswerEncoding):
         self.api_version = api_version
         self.client_id = client_id
         self.views = views
-        # None if the client has no quota.
         self.quota = quota
         # None if the client's key has no limit of published events, or if the client has not logged in with a key.
         self.limits = limits
-
-    def mutation_quota(self, first_strict_version: int) -> MutationQuota:
-        """Return the client's quota of changes. It is strict from this version of the API on (KIP-599)."""
-        if self.quota is None:
-            return unlimited_mutations()
-        return self.quota.mutations(is_strict=self.api_version >= first_strict_version)
 
     @property
     def client_host(self) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable
 from typing import Any, Final
 
 from kwire.concurrency.chunking import run_chunks
-from kwire.handlers.shared.answer_encoding import AnswerEncoding
+from kwire.handlers.shared.client_context import ClientContext
 from kwire.handlers.shared.context import BlockingContinuation
 from kwire.server.kafka.large_requests import LargeRequests
 from kwire.server.kafka.routes import Route
@@ -16,7 +16,7 @@ RESPONSE_SECONDS_MAX: Final = 30.0
 
 
 async def encoded_response(
-    route: Route, context: AnswerEncoding, body: bytes, large_requests: LargeRequests
+    route: Route, context: ClientContext, body: bytes, large_requests: LargeRequests
 ) -> list[Buffer]:
     """Decode the request, handle it, and encode the response, in chunks if it is a large request."""
     try:
@@ -29,7 +29,7 @@ async def encoded_response(
     return route.encode(context.api_version, await _answer(route, context, request))
 
 
-async def _answer(route: Route, context: AnswerEncoding, request: Any) -> Any:
+async def _answer(route: Route, context: ClientContext, request: Any) -> Any:
     answer = route.handle(context, request)
     if type(answer) is BlockingContinuation:
         answer = await answer.rest

@@ -1,23 +1,32 @@
-"""Encodes parts of a response, with names as the client sees them: a part of the context of a request."""
+"""The part of a request's context that depends only on the client and on the version of the request."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from kwire.access.quotas.client_quota import ClientQuota, MutationQuota, unlimited_mutations
 from kwire.wire.codec import EncodedElements, elements_encoder, encode_message
 from kwire.wire.names import Names
 
 
-class AnswerEncoding:
-    """Encodes in the version of the request. Clients with a scope get plain names."""
+class ClientContext:
+    """Encodes parts of a response, with names as the client sees them, and has the client's quota of changes."""
 
     __slots__ = ()
 
     api_version: int
+    # None if the client has no quota.
+    quota: ClientQuota | None
 
     @property
     def names(self) -> Names | None:
         """The translation of names in requests and responses; None for a client that uses full names."""
         raise NotImplementedError
+
+    def mutation_quota(self, first_strict_version: int) -> MutationQuota:
+        """Return the client's quota of changes. It is strict from this version of the API on (KIP-599)."""
+        if self.quota is None:
+            return unlimited_mutations()
+        return self.quota.mutations(is_strict=self.api_version >= first_strict_version)
 
     def encode(self, message: object) -> bytes:
         """Encode a message in the version of the request, with names as the client sees them."""
