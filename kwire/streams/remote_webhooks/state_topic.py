@@ -22,7 +22,12 @@ from kwire.errors import ErrorCode, KafkaError
 from kwire.streams.events.replay import KeyValue
 from kwire.streams.remote.log import RemoteLog
 from kwire.streams.remote.logs import RemoteLogs
-from kwire.streams.remote.transactions.writer import TransactionalWriter, TransactionBatch, UnknownTransaction
+from kwire.streams.remote.transactions.writer import (
+    WRITER_PREFIX,
+    TransactionalWriter,
+    TransactionBatch,
+    UnknownTransaction,
+)
 from kwire.streams.remote_webhooks.stored_state import OWNER, Owner, StoredState, encode
 from kwire.streams.remote_webhooks.topic_setup import PARTITION, create_state_topic, find_state_topic
 from kwire.streams.webhooks.definition_secrets import Value
@@ -89,7 +94,7 @@ class RemoteStateTopic:
     async def take_over(self) -> None:
         """Fence the bridge that has written to the topic, and read the rest of what it has stored."""
         assert self._log is not None
-        writer = TransactionalWriter(self._logs.cluster, f"kwire.webhooks.{self.name}")
+        writer = TransactionalWriter(self._logs.cluster, f"{WRITER_PREFIX}webhooks.{self.name}")
         await self._announce_owner(self._log)
         try:
             await writer.open()
