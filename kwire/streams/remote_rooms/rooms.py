@@ -5,7 +5,7 @@ partition can be used as a room, too: it keeps its settings, and the bridge neve
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from kwire.access.audit.entries import NO_AUDIT, TOPIC, Audit
@@ -21,7 +21,6 @@ from kwire.errors import (
     TooManyRooms,
     TopicHasPartitions,
 )
-from kwire.kafka_client.admin import Admin
 from kwire.streams.remote.agreement import AGREEMENT_SECONDS, await_deletion
 from kwire.streams.remote.log import RemoteLog
 from kwire.streams.remote.logs import RemoteLogs
@@ -45,7 +44,7 @@ from kwire.streams.rooms.settings import (
 )
 
 # The maximum number of topics that are being created at the same time. Further ones wait.
-CREATIONS_MAX: Final = 32
+CREATIONS_MAX: Final = 200
 PARTITION: Final = 0
 
 
@@ -79,7 +78,7 @@ class RemoteRooms:
         self._used: set[str] = set()
         self._logs = logs
         self._cluster = logs.cluster
-        self._admin = Admin(logs.cluster)
+        self._admin = logs.admin
         self._subscribers = subscribers
         self._clock = clock
         self._audit = audit
@@ -285,19 +284,15 @@ class RemoteRooms:
             done.exception()
 
     async def _create_topic(self, topic: str, retention: RoomRetention) -> bool:
-        deadline = asyncio.get_running_loop().time() + AGREEMENT_SECONDS
+        loop, backoff = asyncio.get_running_loop(), self._cluster.backoff()
         configs = new_topic_configs(retention)
-        backoff = self._cluster.backoff()
         async with self._creations:
-            is_new = False
+            is_new, deadline = False, 0.0
             while True:
-                try:
-                    if not is_new:
-                        await self._admin.create_topic(topic, 1, configs)
-                        is_new = True
-                except KafkaError as error:
-                    if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                        raise
+                if not is_new:
+                    is_new = await self._is_created(topic, configs)
+                    if is_new or not deadline:
+                        deadline = loop.time() + AGREEMENT_SECONDS
                 try:
                     log = await self._logs.open(topic, PARTITION)
                     break
@@ -305,13 +300,23 @@ class RemoteRooms:
                     # A broker does not know the new topic yet, or the topic that existed is being deleted.
                     if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                         raise
-                    if asyncio.get_running_loop().time() > deadline:
+                    if loop.time() > deadline:
                         raise
                 await asyncio.sleep(backoff.next_seconds())
             if is_new:
                 self._audit.changed("topic.created", TOPIC, topic, {"partitions": 1, "settings": sorted(configs)})
                 await self.records.put(topic, RoomRecord(log.incarnation, self._clock.now_ms(), retention))
         return is_new
+
+    async def _is_created(self, topic: str, configs: Mapping[str, str]) -> bool:
+        """Create a topic. Returns False if it exists."""
+        try:
+            await self._admin.create_topic(topic, 1, configs)
+        except KafkaError as error:
+            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                raise
+            return False
+        return True
 
     async def _change(self, room: RemoteRoom, overrides: RoomOverrides) -> None:
         if overrides.is_empty:

@@ -4,16 +4,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.config import load
-from kwire.errors import KafkaError, NotARoom, RoomNotFound, TooManyRooms, TopicHasPartitions
+from kwire.errors import ErrorCode, KafkaError, NotARoom, RoomNotFound, TooManyRooms, TopicHasPartitions
 from kwire.kafka_client.admin import Admin
 from kwire.metastore import EmbeddedMetaStore
+from kwire.streams.remote.log import RemoteLog
 from kwire.streams.remote.logs import RemoteLogs
+from kwire.streams.remote_rooms import rooms as rooms_module
 from kwire.streams.remote_rooms.cleanup import RemoteCleanup
 from kwire.streams.remote_rooms.count_retention import CountRetention
 from kwire.streams.remote_rooms.records import RoomRecords
@@ -104,6 +106,31 @@ async def test_the_settings_of_a_room_are_on_the_cluster_and_the_number_of_event
             await again.rooms.create("lobby", RoomOverrides("infinite"))
             configs = await again.admin.topic_configs("lobby", ["retention.ms", "segment.ms"])
             assert configs == {"retention.ms": "-1", "segment.ms": "604800000"}
+
+
+@in_uvloop
+async def test_a_topic_that_took_long_to_create_may_still_be_unknown_to_a_broker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rooms_module, "AGREEMENT_SECONDS", 0.2)
+    async with world(tmp_path) as one:
+        create_topic, open_log = one.rooms._admin.create_topic, one.logs.open
+
+        async def create_slowly(*arguments: Any) -> None:
+            await asyncio.sleep(0.4)
+            await create_topic(*arguments)
+            unknown_to.append("a broker")
+
+        async def open_late(topic: str, partition: int = 0) -> RemoteLog:
+            if unknown_to:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{unknown_to.pop()} does not know it yet")
+            return await open_log(topic, partition)
+
+        unknown_to: list[str] = []
+        monkeypatch.setattr(one.rooms._admin, "create_topic", create_slowly)
+        monkeypatch.setattr(one.logs, "open", open_late)
+        assert await one.rooms.create("lobby")
+        assert one.rooms.count == 1
 
 
 @in_uvloop
