@@ -285,19 +285,23 @@ class RemoteRooms:
             done.exception()
 
     async def _create_topic(self, topic: str, retention: RoomRetention) -> bool:
-        deadline = asyncio.get_running_loop().time() + AGREEMENT_SECONDS
+        loop = asyncio.get_running_loop()
         configs = new_topic_configs(retention)
         backoff = self._cluster.backoff()
         async with self._creations:
             is_new = False
+            # It does not include the time that the room waits for others, and that the cluster needs for the creation.
+            deadline: float | None = None
             while True:
                 try:
                     if not is_new:
                         await self._admin.create_topic(topic, 1, configs)
-                        is_new = True
+                        is_new, deadline = True, None
                 except KafkaError as error:
                     if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                         raise
+                if deadline is None:
+                    deadline = loop.time() + AGREEMENT_SECONDS
                 try:
                     log = await self._logs.open(topic, PARTITION)
                     break
@@ -305,7 +309,7 @@ class RemoteRooms:
                     # A broker does not know the new topic yet, or the topic that existed is being deleted.
                     if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                         raise
-                    if asyncio.get_running_loop().time() > deadline:
+                    if loop.time() > deadline:
                         raise
                 await asyncio.sleep(backoff.next_seconds())
             if is_new:
