@@ -4,12 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.bench import bench
+from tests.support.bench import BENCH_SECONDS_MAX, bench
 
 pytestmark = [
     pytest.mark.full("starts a cluster of Apache Kafka of its own, and kills its nodes"),
     pytest.mark.needs_java,
     pytest.mark.xdist_group("apache-kafka"),
+    pytest.mark.timeout(BENCH_SECONDS_MAX + 20),
 ]
 # A killed broker is replaced sooner than by default, so that the test is shorter.
 SESSION_TIMEOUT_MS = 3000
