@@ -217,7 +217,10 @@ class Bridge:
             topic_list=topic_list_services(self._topics, self._rooms),
             webhooks=self._webhooks.services(),
             db_events=db_events,
-            access=AccessServices(clock, authorizer, authenticator, audit, self._keys, self._key_usage, self._users),
+            access=AccessServices(
+                *(clock, authorizer, authenticator, audit, self._keys, self._key_usage, self._users),
+                config.access.password_length_min,
+            ),
             monitoring=monitoring,
             overview=overview,
             kafka_requests=kafka_request_services(

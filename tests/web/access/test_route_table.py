@@ -108,7 +108,9 @@ class Table:
             made = await self._make("POST", "/webhooks", {"url": HOOK_URL, "topics": {names["name"]: "latest"}})
             names["webhook"] = made["id"]
         if setup == USER:
-            names["user"] = (await self._make("POST", "/users", {"name": names["name"], "password": "secret"}))["name"]
+            names["user"] = (await self._make("POST", "/users", {"name": names["name"], "password": "a-secret"}))[
+                "name"
+            ]
         if setup == TRANSACTIONAL_ID:
             await self._make("POST", "/kafka/InitProducerId", new_producer(names["name"]))
         if setup == KEY:
