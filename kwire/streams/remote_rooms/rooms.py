@@ -5,7 +5,7 @@ partition can be used as a room, too: it keeps its settings, and the bridge neve
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from kwire.access.audit.entries import NO_AUDIT, TOPIC, Audit
@@ -284,15 +284,23 @@ class RemoteRooms:
             done.exception()
 
     async def _create_topic(self, topic: str, retention: RoomRetention) -> bool:
-        loop, backoff = asyncio.get_running_loop(), self._cluster.backoff()
+        loop = asyncio.get_running_loop()
         configs = new_topic_configs(retention)
+        backoff = self._cluster.backoff()
         async with self._creations:
-            is_new, deadline = False, 0.0
+            is_new = False
+            # It does not include the time that the room waits for others, and that the cluster needs for the creation.
+            deadline: float | None = None
             while True:
-                if not is_new:
-                    is_new = await self._is_created(topic, configs)
-                    if is_new or not deadline:
-                        deadline = loop.time() + AGREEMENT_SECONDS
+                try:
+                    if not is_new:
+                        await self._admin.create_topic(topic, 1, configs)
+                        is_new, deadline = True, None
+                except KafkaError as error:
+                    if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                        raise
+                if deadline is None:
+                    deadline = loop.time() + AGREEMENT_SECONDS
                 try:
                     log = await self._logs.open(topic, PARTITION)
                     break
@@ -307,16 +315,6 @@ class RemoteRooms:
                 self._audit.changed("topic.created", TOPIC, topic, {"partitions": 1, "settings": sorted(configs)})
                 await self.records.put(topic, RoomRecord(log.incarnation, self._clock.now_ms(), retention))
         return is_new
-
-    async def _is_created(self, topic: str, configs: Mapping[str, str]) -> bool:
-        """Create a topic. Returns False if it exists."""
-        try:
-            await self._admin.create_topic(topic, 1, configs)
-        except KafkaError as error:
-            if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
-                raise
-            return False
-        return True
 
     async def _change(self, room: RemoteRoom, overrides: RoomOverrides) -> None:
         if overrides.is_empty:

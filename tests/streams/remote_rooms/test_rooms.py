@@ -15,7 +15,7 @@ from kwire.kafka_client.admin import Admin
 from kwire.metastore import EmbeddedMetaStore
 from kwire.streams.remote.log import RemoteLog
 from kwire.streams.remote.logs import RemoteLogs
-from kwire.streams.remote_rooms import rooms as rooms_module
+from kwire.streams.remote_rooms import rooms
 from kwire.streams.remote_rooms.cleanup import RemoteCleanup
 from kwire.streams.remote_rooms.count_retention import CountRetention
 from kwire.streams.remote_rooms.records import RoomRecords
@@ -109,31 +109,6 @@ async def test_the_settings_of_a_room_are_on_the_cluster_and_the_number_of_event
 
 
 @in_uvloop
-async def test_a_topic_that_took_long_to_create_may_still_be_unknown_to_a_broker(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rooms_module, "AGREEMENT_SECONDS", 0.2)
-    async with world(tmp_path) as one:
-        create_topic, open_log = one.rooms._admin.create_topic, one.logs.open
-
-        async def create_slowly(*arguments: Any) -> None:
-            await asyncio.sleep(0.4)
-            await create_topic(*arguments)
-            unknown_to.append("a broker")
-
-        async def open_late(topic: str, partition: int = 0) -> RemoteLog:
-            if unknown_to:
-                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{unknown_to.pop()} does not know it yet")
-            return await open_log(topic, partition)
-
-        unknown_to: list[str] = []
-        monkeypatch.setattr(one.rooms._admin, "create_topic", create_slowly)
-        monkeypatch.setattr(one.logs, "open", open_late)
-        assert await one.rooms.create("lobby")
-        assert one.rooms.count == 1
-
-
-@in_uvloop
 async def test_a_topic_of_the_cluster_is_used_as_a_room_but_never_changed_or_deleted(tmp_path: Path) -> None:
     async with world(tmp_path) as one:
         await one.admin.create_topic("orders", 1, {"retention.ms": str(HOUR_MS)})
@@ -193,6 +168,34 @@ async def test_many_rooms_are_created_and_described_at_the_same_time(tmp_path: P
         described = await asyncio.gather(*map(created, names))
         assert [stats.newest_offset for stats in described] == [-1] * len(names)
         assert one.rooms.list(limit=1000).names == names
+
+
+@in_uvloop
+async def test_the_time_to_agree_on_a_new_room_begins_when_the_cluster_has_created_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rooms that wait for the creation of many others used to fail with UNKNOWN_TOPIC_OR_PARTITION."""
+    async with world(tmp_path) as one:
+        create_topic, open_log = Admin.create_topic, one.logs.open
+        monkeypatch.setattr(rooms, "AGREEMENT_SECONDS", 0.0)
+
+        async def create(admin: Admin, *arguments: Any) -> None:
+            await create_topic(admin, *arguments)
+            monkeypatch.setattr(rooms, "AGREEMENT_SECONDS", 30.0)
+
+        shown: list[str] = []
+
+        async def show_the_second_time(topic: str, partition: int = 0) -> RemoteLog:
+            shown.append(topic)
+            # The first look is before the creation.
+            if len(shown) <= 2:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return await open_log(topic, partition)
+
+        monkeypatch.setattr(Admin, "create_topic", create)
+        monkeypatch.setattr(one.logs, "open", show_the_second_time)
+        assert await one.rooms.create("lobby")
+        assert len(shown) == 3
 
 
 @in_uvloop
