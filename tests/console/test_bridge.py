@@ -6,7 +6,6 @@ from tests.support.http_json import ask
 
 pytestmark = CONSOLE
 
-DASH = "\N{EN DASH}"
 LINES = "document.querySelectorAll('.chart path.line').length"
 PAGES = "[...document.querySelectorAll('.side-nav a')].map(one => one.innerText)"
 
@@ -22,6 +21,24 @@ def test_the_overview_draws_live_charts(bridge_console: Console, console_bridge:
     console.screenshot("bridge-overview")
 
 
+def test_the_event_store_of_a_bridge_is_shown(bridge_console: Console, console_bridge: BridgeProcess) -> None:
+    url = console_bridge.http_url
+    create = {"name": "invoices", "schemas": [{"eventType": "invoice.sent", "required": ["number"]}]}
+    assert ask(f"{url}/topics", "POST", create).status == 201
+    for number in (7, 8):
+        event = {"topic": "invoices", "type": "invoice.sent", "payload": {"number": number}}
+        assert ask(f"{url}/events", "POST", event).status == 201
+    console = bridge_console
+    console.open("/event-store")
+    console.wait_for("invoice.sent")
+    console.click("All events")
+    console.wait_for("invoices-2")
+    console.screenshot("bridge-event-store")
+    console.open("/event-store/topics/invoices?event=invoices-2")
+    console.wait_for("kwire event list invoices --since invoices-1 --limit 1")
+    assert not console.evaluate("document.body.innerText.includes('Show the record')")
+
+
 def test_only_pages_that_the_bridge_serves_are_offered(bridge_console: Console, console_bridge: BridgeProcess) -> None:
     console = bridge_console
     console.open("/")
@@ -30,15 +47,3 @@ def test_only_pages_that_the_bridge_serves_are_offered(bridge_console: Console, 
     assert not {"Server", "Audit"} & set(offered)
     console.open("/server")
     console.wait_for("Not served by a bridge")
-
-
-def test_what_the_cluster_does_not_say_of_a_topic_is_a_dash(
-    bridge_console: Console, console_bridge: BridgeProcess
-) -> None:
-    assert ask(f"{console_bridge.http_url}/topics/parcels", "POST", {"num_partitions": 2}).status == 201
-    console = bridge_console
-    console.open("/topics")
-    console.wait_for("parcels")
-    row = console.evaluate("[...document.querySelector('tr[data-key=parcels]').cells].map(one => one.innerText)")
-    assert (row[0], row[2], row[3], row[-1]) == ("parcels", "2", DASH, DASH), "size and time of creation are not known"
-    console.screenshot("bridge-topics")
