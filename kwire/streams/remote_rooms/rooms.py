@@ -21,7 +21,6 @@ from kwire.errors import (
     TooManyRooms,
     TopicHasPartitions,
 )
-from kwire.kafka_client.admin import Admin
 from kwire.streams.remote.agreement import AGREEMENT_SECONDS, await_deletion
 from kwire.streams.remote.log import RemoteLog
 from kwire.streams.remote.logs import RemoteLogs
@@ -45,7 +44,7 @@ from kwire.streams.rooms.settings import (
 )
 
 # The maximum number of topics that are being created at the same time. Further ones wait.
-CREATIONS_MAX: Final = 32
+CREATIONS_MAX: Final = 200
 PARTITION: Final = 0
 
 
@@ -79,7 +78,7 @@ class RemoteRooms:
         self._used: set[str] = set()
         self._logs = logs
         self._cluster = logs.cluster
-        self._admin = Admin(logs.cluster)
+        self._admin = logs.admin
         self._subscribers = subscribers
         self._clock = clock
         self._audit = audit
