@@ -8,12 +8,14 @@ from kwire.access.audit.queue import AuditQueue
 from kwire.descriptors import Descriptors
 from kwire.kafka_client.topic_names import ListedTopic
 from kwire.metrics import LoopMetrics
+from kwire.streams.event_store.interface import EventStoreFacts
 from kwire.streams.webhooks.statistics import WebhookStatistics
 from kwire.web.console.topic_list import Kind
 from kwire.web.services import (
     AccessCounts,
     AccessServices,
     DbEventServices,
+    EventStoreServices,
     KafkaRequestServices,
     PortServices,
     RoomServices,
@@ -60,6 +62,7 @@ class BridgeMonitoring:
     webhook_statistics: Callable[[], WebhookStatistics | None]
     # Why webhooks are not delivered; empty if they are, or if they are disabled.
     webhook_problem: Callable[[], str]
+    event_store: Callable[[], EventStoreFacts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +102,7 @@ class BridgeServices:
 
     rooms: RoomServices
     topics: TopicServices
+    event_store: EventStoreServices
     topic_list: BridgeTopicListServices
     webhooks: WebhookServices
     db_events: DbEventServices
