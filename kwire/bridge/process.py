@@ -22,7 +22,7 @@ from kwire.bridge.console import kafka_request_services, overview_services
 from kwire.bridge.groups import BridgeGroups
 from kwire.bridge.kafka_requests.context import RequestServices
 from kwire.bridge.kafka_requests.upstream import Upstream
-from kwire.bridge.topics import topic_services
+from kwire.bridge.topics import topic_list_services, topic_services
 from kwire.bridge.webhooks import BridgeWebhooks
 from kwire.broker.topics.startup import NODE_KEY, open_metastore
 from kwire.clock import SystemClock
@@ -217,10 +217,14 @@ class Bridge:
         return BridgeServices(
             rooms=rooms,
             topics=topic_services(port, self._logs, self._topics, self._rooms, publisher, audit),
+            topic_list=topic_list_services(self._topics, self._rooms),
             webhooks=self._webhooks.services(),
             db_events=db_events,
             groups=self._groups.services(port, self._subscriptions),
-            access=AccessServices(clock, authorizer, authenticator, audit, self._keys, self._key_usage, self._users),
+            access=AccessServices(
+                *(clock, authorizer, authenticator, audit, self._keys, self._key_usage, self._users),
+                config.access.password_length_min,
+            ),
             monitoring=monitoring,
             overview=overview,
             kafka_requests=kafka_request_services(

@@ -7,11 +7,14 @@ from kwire.errors import NotAnEventTopic
 from kwire.streams.events.partitioning import Partitioner
 from kwire.streams.events.publishing import Publisher
 from kwire.streams.remote.directory import RemoteTopics
+from kwire.streams.remote.log import incarnation_of
 from kwire.streams.remote.logs import RemoteLogs
 from kwire.streams.remote_rooms.rooms import RemoteRooms
 from kwire.streams.remote_topics.commands import RemoteTopicCommands
 from kwire.streams.topic_directory import StreamTopic
+from kwire.web.bridge.services import BridgeTopicListServices
 from kwire.web.browse.scan_slots import ScanSlots
+from kwire.web.console.topic_list import Kind
 from kwire.web.services import PortServices, TopicServices
 
 if TYPE_CHECKING:
@@ -29,6 +32,19 @@ class NoEventTopics:
 
     def schemas(self, topic: StreamTopic) -> "TopicSchemas":
         raise NotAnEventTopic(topic.name)
+
+
+def topic_list_services(topics: RemoteTopics, rooms: RemoteRooms) -> BridgeTopicListServices:
+    def created_ms(name: str, topic_id: bytes) -> int | None:
+        record = rooms.records.get(name)
+        return record.created_ms if record is not None and record.incarnation == incarnation_of(topic_id) else None
+
+    def kind(name: str, topic_id: bytes) -> Kind:
+        if topics.marks.is_event_topic(name, topic_id):
+            return "events"
+        return "room" if topics.marks.is_room(name, topic_id) else "topic"
+
+    return BridgeTopicListServices(topics, kind, created_ms)
 
 
 def topic_services(

@@ -168,14 +168,14 @@ class BridgeWebhooks:
             await self._open(topic, definitions)
             state = TopicStateLog(topic, self._clock, asyncio.get_running_loop().call_later)
             await self._deliver(WebhookStorage(definitions, state), topic)
-            self._has_lost = True
         finally:
+            self._has_lost |= topic.lost.done()
             await topic.close()
 
     async def _open(self, topic: RemoteStateTopic, definitions: RemoteDefinitionStore) -> None:
         try:
             async with asyncio.timeout(OPEN_SECONDS):
-                if await topic.read():
+                if await topic.read(is_complete=self._has_lost):
                     owner = topic.stored_owner
                     if self._has_lost and owner is not None and owner != self._owner:
                         raise TakenOver(owner, topic.name)

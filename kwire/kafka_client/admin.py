@@ -82,6 +82,21 @@ class Admin:
         _check(name, response.results[0])
         return {one.name: one.value for one in response.results[0].configs}
 
+    async def configs_of_topics(
+        self, names: Sequence[str], keys: Sequence[str]
+    ) -> Mapping[str, Mapping[str, str | None]]:
+        """Return some settings of several topics. Topics whose settings cannot be read are left out."""
+        resources = [
+            DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=list(keys))
+            for name in names
+        ]
+        response = await self._cluster.request_any(DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=resources))
+        return {
+            result.resource_name: {one.name: one.value for one in result.configs}
+            for result in response.results
+            if not result.error_code
+        }
+
     async def change_configs(self, name: str, changes: Mapping[str, str | None]) -> None:
         """Change settings of a topic. None removes a setting, so that the cluster's default applies."""
         configs = [

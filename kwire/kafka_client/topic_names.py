@@ -1,10 +1,10 @@
-"""TopicNames: the names of all topics of a cluster, which are asked for again after some seconds."""
+"""TopicNames: the names of all topics of a cluster with some facts, which are asked for again after some seconds."""
 
 import asyncio
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from kwire.kafka_client.cluster import Cluster
 from kwire.kafka_client.errors import refusal
@@ -16,17 +16,38 @@ NAMES_SECONDS: Final = 5.0
 INTERNAL_PREFIX: Final = "__"
 
 
+class ListedTopic(NamedTuple):
+    """A topic in the list of all topics."""
+
+    name: str
+    topic_id: bytes
+    partition_count: int
+
+
 class TopicNames:
     """The names, in order, without those of internal topics. Callers at the same time share a request."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._names: Sequence[str] = ()
+        # In the order of the names.
+        self._topics: Sequence[ListedTopic] = ()
         self._asked_at = -math.inf
         self._asking: asyncio.Task[bool] | None = None
 
     async def names_from(self, start: str, limit: int) -> Sequence[str]:
         """Return up to `limit` names that do not sort before `start`. Raises KafkaError."""
+        await self._ask_if_old()
+        first = bisect_left(self._names, start)
+        return self._names[first : first + limit]
+
+    async def topics_from(self, start: str, limit: int) -> Sequence[ListedTopic]:
+        """Return up to `limit` topics whose names do not sort before `start`. Raises KafkaError."""
+        await self._ask_if_old()
+        first = bisect_left(self._names, start)
+        return self._topics[first : first + limit]
+
+    async def _ask_if_old(self) -> None:
         loop = asyncio.get_running_loop()
         is_old = loop.time() - self._asked_at >= NAMES_SECONDS
         while is_old:
@@ -34,8 +55,6 @@ class TopicNames:
                 self._asking = loop.create_task(self._ask())
                 self._asking.add_done_callback(self._asked)
             is_old = not await asyncio.shield(self._asking)
-        first = bisect_left(self._names, start)
-        return self._names[first : first + limit]
 
     def forget(self) -> None:
         """A topic was created or deleted: the next caller asks again, and a response on its way does not count."""
@@ -51,11 +70,12 @@ class TopicNames:
             raise refusal("Metadata", response.error_code)
         if self._asking is not this:
             return False
-        self._names = sorted(
-            one.name
+        self._topics = sorted(
+            ListedTopic(one.name, bytes(one.topic_id), len(one.partitions))
             for one in response.topics
             if one.name is not None and not one.is_internal and not one.name.startswith(INTERNAL_PREFIX)
         )
+        self._names = [one.name for one in self._topics]
         self._asked_at = asyncio.get_running_loop().time()
         return True
 

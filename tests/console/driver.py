@@ -102,16 +102,23 @@ window.crampedCells = () => {
     .map((one) => one.textContent.trim());
 };
 
+window.linesOf = (element) => {
+  const range = document.createRange();
+  range.selectNodeContents(element);
+  return range.getClientRects().length;
+};
+
 // Short words of a table that take two lines.
 window.brokenWords = () => {
-  const isBroken = (one) => {
-    const range = document.createRange();
-    range.selectNodeContents(one);
-    return one.textContent.length <= 8 && !/\\W/.test(one.textContent) && range.getClientRects().length > 1;
-  };
+  const isBroken = (one) => one.textContent.length <= 8 && !/\\W/.test(one.textContent) && linesOf(one) > 1;
   return [...document.querySelectorAll("table.data td a")].filter((one) => isShown(one) && isBroken(one))
     .map((one) => one.textContent);
 };
+
+// The remarks of key figures that take two lines: the figures beside them would be out of line.
+window.brokenRemarks = () =>
+  [...document.querySelectorAll(".figure-about")]
+    .filter((one) => isShown(one) && linesOf(one) > 1).map((one) => one.textContent);
 
 window.findControl = (name, kind = "*") => {
   const found = window.controls().filter((one) => one.matches(kind));

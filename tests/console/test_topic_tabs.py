@@ -50,7 +50,7 @@ def test_a_setting_is_changed_and_reset(console: Console, console_server: KwireP
     console.wait_for("kwire topic alter tuned --delete-config retention.ms")
     console.screenshot("topic-setting-reset")
     console.click("Reset")
-    console.wait_for("retention.ms was changed.")
+    console.wait_for("The setting retention.ms was changed.")
     console.wait_for("Overridden 0")
     configs = ask(f"{console_server.http_url}/topics/tuned").body["configs"]
     assert configs["retention.ms"] == "604800000"

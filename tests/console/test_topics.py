@@ -70,7 +70,7 @@ def test_a_topic_is_created_changed_and_deleted(console: Console) -> None:
     console.type("Value", "86400000")
     console.screenshot("topic-setting")
     console.press("Enter")
-    console.wait_for("retention.ms was changed.")
+    console.wait_for("The setting retention.ms was changed.")
     console.wait_for("1 d")
 
     console.click("Delete")

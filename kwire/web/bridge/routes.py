@@ -12,8 +12,13 @@ from aiohttp import web
 
 from kwire.web.access import keys, sessions, tickets, users
 from kwire.web.answers.errors import Refusal
-from kwire.web.bridge import kafka_requests, metrics, overview
-from kwire.web.bridge.services import BridgeMonitoring, BridgeOverviewServices, BridgeServices
+from kwire.web.bridge import kafka_requests, metrics, overview, topic_list
+from kwire.web.bridge.services import (
+    BridgeMonitoring,
+    BridgeOverviewServices,
+    BridgeServices,
+    BridgeTopicListServices,
+)
 from kwire.web.console import files as console_files
 from kwire.web.db_events import publish as db_publish
 from kwire.web.db_events import slots as db_slots
@@ -67,6 +72,7 @@ _GROUPS: tuple[RouteGroup[BridgeServices, Any], ...] = (
     ),
     RouteGroup[BridgeServices, KafkaRequestServices](lambda web: web.kafka_requests, kafka_requests.ROUTES),
     RouteGroup[BridgeServices, BridgeOverviewServices](lambda web: web.overview, overview.ROUTES),
+    RouteGroup[BridgeServices, BridgeTopicListServices](lambda web: web.topic_list, topic_list.ROUTES),
     RouteGroup[BridgeServices, AboutServices](lambda web: AboutServices(web.upstream, _not_served()), about.ROUTES),
     RouteGroup[BridgeServices, object](lambda web: None, (*DOCUMENTS, *pages.ROUTES, *console_files.ROUTES)),
 )

@@ -1,14 +1,16 @@
 """Containers with the services of a bridge that HTTP handlers use. kwire.bridge creates them."""
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kwire.access.audit.queue import AuditQueue
 from kwire.coordinator.group_reports import GroupReport
 from kwire.descriptors import Descriptors
+from kwire.kafka_client.topic_names import ListedTopic
 from kwire.metrics import LoopMetrics
 from kwire.streams.webhooks.statistics import WebhookStatistics
+from kwire.web.console.topic_list import Kind
 from kwire.web.services import (
     AccessCounts,
     AccessServices,
@@ -81,12 +83,36 @@ class BridgeOverviewServices:
     sampler: "Sampler[BridgeSample]"
 
 
+class ClusterTopics(Protocol):
+    """All topics of a cluster. Every method may raise KafkaError."""
+
+    async def topics_from(self, start: str, limit: int) -> Sequence[ListedTopic]:
+        """Return up to `limit` topics whose names do not sort before `start`, in order."""
+        ...
+
+    async def settings(self, names: Sequence[str], keys: Sequence[str]) -> Mapping[str, Mapping[str, str | None]]:
+        """Return some settings of several topics. Topics whose settings the cluster does not show are left out."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeTopicListServices:
+    """The services for the list of topics of the console."""
+
+    topics: ClusterTopics
+    # The kind of a topic, by its name and id.
+    kind: Callable[[str, bytes], Kind]
+    # The time of the creation of a topic, by its name and id; None if it is not known.
+    created_ms: Callable[[str, bytes], int | None]
+
+
 @dataclass(frozen=True, slots=True)
 class BridgeServices:
     """All containers. `routes.py` binds each handler to the container that it takes."""
 
     rooms: RoomServices
     topics: TopicServices
+    topic_list: BridgeTopicListServices
     webhooks: WebhookServices
     db_events: DbEventServices
     groups: GroupServices

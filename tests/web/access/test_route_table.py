@@ -9,7 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import aiohttp
 import pytest
@@ -18,7 +18,8 @@ from yarl import URL
 from kwire.access.acl import CLUSTER_NAME, Operation
 from kwire.web.needs import OPTIONAL, PUBLIC, Need
 from kwire.web.routes import ROUTES
-from tests.support.http_access import ADMIN, BOB, AccessHttp, Right, access_node, basic
+from tests.support.http import Answer
+from tests.support.http_access import ADMIN, BOB, Right, access_node, basic
 from tests.support.kafka_request_cases import TRANSACTIONAL_ID, load_transactions, new_producer
 from tests.support.node import in_uvloop
 from tests.web.access.route_rows import (
@@ -55,10 +56,27 @@ class Reply(NamedTuple):
         return json.loads(self.body)
 
 
+class ChangingRights(Protocol):
+    """An HTTP port with `admin` and `bob`, whose rights a test changes."""
+
+    session: aiohttp.ClientSession
+
+    @property
+    def url(self) -> str: ...
+
+    async def get(self, path: str, **headers: str) -> Answer: ...
+
+    async def ask(self, method: str, path: str, body: object = None, **headers: str) -> Answer: ...
+
+    async def allow(self, *rights: Right, user: str = "bob", is_denied: bool = False) -> None: ...
+
+    async def take_away(self, user: str = "bob") -> None: ...
+
+
 class Table:
     """Sends the requests of the table, and counts the cases."""
 
-    def __init__(self, http: AccessHttp) -> None:
+    def __init__(self, http: ChangingRights) -> None:
         self.http = http
         self.counts: Counter[str] = Counter()
         self._number = 0
@@ -90,7 +108,9 @@ class Table:
             made = await self._make("POST", "/webhooks", {"url": HOOK_URL, "topics": {names["name"]: "latest"}})
             names["webhook"] = made["id"]
         if setup == USER:
-            names["user"] = (await self._make("POST", "/users", {"name": names["name"], "password": "secret"}))["name"]
+            names["user"] = (await self._make("POST", "/users", {"name": names["name"], "password": "a-secret"}))[
+                "name"
+            ]
         if setup == TRANSACTIONAL_ID:
             await self._make("POST", "/kafka/InitProducerId", new_producer(names["name"]))
         if setup == KEY:

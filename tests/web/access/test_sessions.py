@@ -322,6 +322,7 @@ async def test_the_facts_name_the_role_and_the_operations(tmp_path: Path) -> Non
             "scope": None,
             "role": None,
             "has_acls": True,
+            "password_length_min": 8,
             "reads_audit": False,
             "cluster_operations": [],
             "topic_operations": [],

@@ -240,7 +240,7 @@ async def test_messages_about_the_end_of_a_stream_have_plain_names(tmp_path: Pat
                 rest = (await answer.content.read()).decode()
         (closed,) = [one for line in rest.splitlines() if line and (one := json.loads(line))["control"] == "closed"]
         assert closed["room"] == "lobby"
-        assert closed["reason"] == "lobby was deleted"
+        assert closed["reason"] == "'lobby' was deleted"
         assert "kws-" not in rest
         await publish(http, "a", A)
         async with http.session.ws_connect(f"{http.url}/rooms/lobby/subscribe", headers=headers) as socket:

@@ -48,6 +48,8 @@ OPEN_SECONDS: Final = 30.0
 SEND_SECONDS: Final = 30.0
 # A transaction is begun again at most this often, if the cluster no longer knows the producer or the transaction.
 RENEWALS_MAX: Final = 3
+# The transactional ids of bridges begin with this. Users of a bridge cannot take them over.
+WRITER_PREFIX: Final = "kwire."
 # Partitions whose sequence numbers are kept. Beyond it, a new epoch begins, in which all of them are 0.
 SEQUENCES_MAX: Final = 10_000
 _SEQUENCES: Final = 1 << 31
@@ -94,7 +96,7 @@ class TransactionBatch(NamedTuple):
 
 
 class TransactionalWriter:
-    """Use it in the event loop's thread."""
+    """Use it in the event loop's thread. Its transactional id begins with WRITER_PREFIX."""
 
     def __init__(self, cluster: Cluster, transactional_id: str) -> None:
         self.transactional_id = transactional_id

@@ -2,7 +2,7 @@
 import { get, post, remove } from "./api.js";
 
 // The answer of GET /session.
-export const session = { principal: null, kind: "anonymous", login_needed: false, login_methods: [], scope: null, role: null, has_acls: false, reads_audit: false, cluster_operations: [], topic_operations: [] };
+export const session = { principal: null, kind: "anonymous", login_needed: false, login_methods: [], scope: null, role: null, has_acls: false, password_length_min: 1, reads_audit: false, cluster_operations: [], topic_operations: [] };
 
 // The answer of GET /about: whether a server or a bridge answers, and which routes it does not serve.
 export const about = { version: "", engine: "server", upstream: null, not_served: [] };

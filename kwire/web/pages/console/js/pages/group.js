@@ -36,7 +36,7 @@ export async function render(element, view) {
   const draw = () => {
     show(state, stateBadge(group.state));
     figures.lag.set(number(group.lag_offsets), group.unknown_lag_count ? `unknown for ${count(group.unknown_lag_count, "partition")}` : "records");
-    figures.time.set(group.lag_seconds === null ? NONE : seconds(group.lag_seconds), "age of the oldest unread record");
+    figures.time.set(group.lag_seconds === null ? NONE : seconds(group.lag_seconds), "oldest unread record");
     figures.members.set(number(group.member_count), `${group.type} protocol`);
     figures.partitions.set(number(group.offset_count), "with a committed offset");
     offsets.setRows(group.offsets);

@@ -102,7 +102,8 @@ function createTopic() {
       const topic = {
         name: values.name,
         num_partitions: values.partitions,
-        replication_factor: 1,
+        // The default of the server or, on a bridge, of its cluster.
+        replication_factor: -1,
         assignments: [],
         configs: configsOf(values).map(([name, value]) => ({ name, value })),
       };
