@@ -42,7 +42,7 @@ def on_apache(test: Test) -> Test:
 class ApacheCluster:
     """Topics have three replicas, two of which must be in sync. `settings` are added to Kafka's own on every node."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None, *, heap: str = HEAP) -> None:
         ports = {node_id: (unused_port(), unused_port()) for node_id in NODE_IDS}
         voters = ",".join(f"{node_id}@127.0.0.1:{controller}" for node_id, (_, controller) in ports.items())
 
@@ -54,7 +54,7 @@ class ApacheCluster:
                 where,
                 Membership(node_id, port, controller, voters),
                 settings={"auto.create.topics.enable": "false", **(settings or {})},
-                heap=HEAP,
+                heap=heap,
             )
 
         with ThreadPoolExecutor(len(NODE_IDS)) as threads:

@@ -12,7 +12,6 @@ from typing import Final
 
 from kwire.broker.topics.names import check_name
 from kwire.errors import ErrorCode, KafkaError
-from kwire.kafka_client.admin import Admin
 from kwire.kafka_client.errors import refusal
 from kwire.kafka_client.metadata import TopicMetadata
 from kwire.kafka_client.topic_names import INTERNAL_PREFIX, ListedTopic, TopicNames
@@ -99,7 +98,7 @@ class RemoteTopics:
         self.marks = marks
         self._logs = logs
         self._cluster = logs.cluster
-        self._admin = Admin(logs.cluster)
+        self._admin = logs.admin
         self._limits = TopicLimits(self._admin)
         self._names = TopicNames(logs.cluster)
         self._known: OrderedDict[str, RemoteTopic] = OrderedDict()

@@ -42,6 +42,7 @@ class RemoteLogs:
 
     def __init__(self, cluster: Cluster, lane: Lane, *, cache_bytes_max: int = CACHE_BYTES_MAX) -> None:
         self.cluster = cluster
+        self.admin = Admin(cluster)
         self.lane = lane
         self.cache = BatchCache(cache_bytes_max)
         self.requests = LeaderRequests(cluster)
@@ -49,7 +50,7 @@ class RemoteLogs:
         self.followers = Followers(cluster, self.cache, self.requests, self.reads)
         self.producer = Producer(cluster)
         self.usage = Usages(cluster, self.requests)
-        self._limits = TopicLimits(Admin(cluster))
+        self._limits = TopicLimits(self.admin)
         self._waiting = WaitingBytes()
         self._logs: dict[str, dict[int, RemoteLog]] = {}
         self._tasks: set[asyncio.Task[None]] = set()

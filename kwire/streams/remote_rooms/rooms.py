@@ -21,7 +21,6 @@ from kwire.errors import (
     TooManyRooms,
     TopicHasPartitions,
 )
-from kwire.kafka_client.admin import Admin
 from kwire.streams.remote.agreement import AGREEMENT_SECONDS, await_deletion
 from kwire.streams.remote.log import RemoteLog
 from kwire.streams.remote.logs import RemoteLogs
@@ -45,7 +44,7 @@ from kwire.streams.rooms.settings import (
 )
 
 # The maximum number of topics that are being created at the same time. Further ones wait.
-CREATIONS_MAX: Final = 32
+CREATIONS_MAX: Final = 200
 PARTITION: Final = 0
 
 
@@ -79,7 +78,7 @@ class RemoteRooms:
         self._used: set[str] = set()
         self._logs = logs
         self._cluster = logs.cluster
-        self._admin = Admin(logs.cluster)
+        self._admin = logs.admin
         self._subscribers = subscribers
         self._clock = clock
         self._audit = audit
@@ -285,19 +284,23 @@ class RemoteRooms:
             done.exception()
 
     async def _create_topic(self, topic: str, retention: RoomRetention) -> bool:
-        deadline = asyncio.get_running_loop().time() + AGREEMENT_SECONDS
+        loop = asyncio.get_running_loop()
         configs = new_topic_configs(retention)
         backoff = self._cluster.backoff()
         async with self._creations:
             is_new = False
+            # It does not include the time that the room waits for others, and that the cluster needs for the creation.
+            deadline: float | None = None
             while True:
                 try:
                     if not is_new:
                         await self._admin.create_topic(topic, 1, configs)
-                        is_new = True
+                        is_new, deadline = True, None
                 except KafkaError as error:
                     if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                         raise
+                if deadline is None:
+                    deadline = loop.time() + AGREEMENT_SECONDS
                 try:
                     log = await self._logs.open(topic, PARTITION)
                     break
@@ -305,7 +308,7 @@ class RemoteRooms:
                     # A broker does not know the new topic yet, or the topic that existed is being deleted.
                     if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                         raise
-                    if asyncio.get_running_loop().time() > deadline:
+                    if loop.time() > deadline:
                         raise
                 await asyncio.sleep(backoff.next_seconds())
             if is_new:

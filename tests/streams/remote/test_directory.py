@@ -75,7 +75,7 @@ async def directory_over(cluster: str | None, directory: Path) -> AsyncIterator[
 async def test_a_topic_is_found_with_its_facts(tmp_path: Path, cluster: str | None) -> None:
     async with directory_over(cluster, tmp_path) as one:
         assert await one.topics.find("orders") is None
-        await one.admin.create_topic("orders", 3, {"max.message.bytes": "5000"})
+        await one.admin.create_topic("orders", 3, {"max.message.bytes": "5000"}, replication_factor=1)
         await one.until(lambda: _exists(one, "orders"))
         topic = await one.found("orders")
         assert (topic.name, topic.partition_count, topic.replication_factor) == ("orders", 3, 1)
