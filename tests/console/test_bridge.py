@@ -43,7 +43,7 @@ def test_the_pages_of_groups_show_and_change_those_of_the_cluster(
     console.open("/groups")
     console.wait_for("Empty")
     console.click("billing")
-    console.wait_for("age of the oldest unread record")
+    console.wait_for("oldest unread record")
     assert console.path == "/console/groups/billing"
     assert "1970" not in console.text()
     console.screenshot("bridge-group")

@@ -38,6 +38,8 @@ POLL_S = 0.02
 @asynccontextmanager
 async def bridge_http(engine: Engine, *settings: str) -> AsyncIterator[Http]:
     assert engine.upstream is not None
+    # Other tests of this cluster may have left groups.
+    await delete_all_groups(engine.upstream)
     try:
         async with engine.http(*settings) as http:
             yield http
@@ -188,6 +190,7 @@ async def metrics(http: Http) -> str:
 @in_uvloop
 async def test_groups_are_shown_to_those_who_may_describe_them(engine: Engine, tmp_path: Path) -> None:
     assert engine.upstream is not None
+    await delete_all_groups(engine.upstream)
     try:
         async with bridge_with_users(tmp_path / "bridge", engine.upstream) as http:
             bridge = bridge_of(http)
