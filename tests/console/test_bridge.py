@@ -8,6 +8,7 @@ from tests.support.rest_groups import RestGroups
 
 pytestmark = CONSOLE
 
+DASH = "\N{EN DASH}"
 LINES = "document.querySelectorAll('.chart path.line').length"
 PAGES = "[...document.querySelectorAll('.side-nav a')].map(one => one.innerText)"
 
@@ -80,3 +81,15 @@ def test_a_group_with_http_members_shows_them(bridge_console: Console, console_b
         console.wait_for("Stop its consumers before you reset its offsets.")
     finally:
         rest.ask("DELETE", f"/consumer-groups/shipping/members/{member}/leave")
+
+
+def test_what_the_cluster_does_not_say_of_a_topic_is_a_dash(
+    bridge_console: Console, console_bridge: BridgeProcess
+) -> None:
+    assert ask(f"{console_bridge.http_url}/topics/parcels", "POST", {"num_partitions": 2}).status == 201
+    console = bridge_console
+    console.open("/topics")
+    console.wait_for("parcels")
+    row = console.evaluate("[...document.querySelector('tr[data-key=parcels]').cells].map(one => one.innerText)")
+    assert (row[0], row[2], row[3], row[-1]) == ("parcels", "2", DASH, DASH), "size and time of creation are not known"
+    console.screenshot("bridge-topics")
