@@ -19,6 +19,7 @@ from kwire.access.quotas.quotas import Quotas
 from kwire.access.usage.key_usage import KeyUsage
 from kwire.access.users.users import Users
 from kwire.bridge.console import kafka_request_services, overview_services
+from kwire.bridge.event_store import NumberedTopics, event_store_of, event_store_services
 from kwire.bridge.groups import BridgeGroups
 from kwire.bridge.kafka_requests.context import RequestServices
 from kwire.bridge.kafka_requests.upstream import Upstream
@@ -49,6 +50,7 @@ from kwire.streams.remote_rooms.count_retention import CountRetention
 from kwire.streams.remote_rooms.records import RoomRecords
 from kwire.streams.remote_rooms.rooms import RemoteRooms
 from kwire.streams.remote_rooms.upstream_check import check_upstream
+from kwire.streams.remote_topics.commands import RemoteTopicCommands
 from kwire.streams.subscriptions import Subscriptions
 from kwire.web.bridge.routes import bound_bridge_routes
 from kwire.web.bridge.services import BridgeMonitoring, BridgeServices, UpstreamFacts
@@ -137,6 +139,13 @@ class Bridge:
         marks.is_room = lambda name, topic_id: self._rooms.records.has(name, incarnation_of(topic_id))
         self._topics = RemoteTopics(self._logs, marks)
         self._groups = BridgeGroups(config, self._cluster, self._metastore, self._topics, self._audit, clock)
+        self._topic_commands = RemoteTopicCommands(
+            self._logs, self._topics, self._rooms, config.topics.partition_count, self._audit
+        )
+        self._event_store = event_store_of(
+            *(self._logs, self._metastore, clock, self._topic_commands, marks, self._audit),
+            config.events.bridge_topic,
+        )
         self._count_retention = CountRetention(self._rooms, self._logs)
         self._cleanup = RemoteCleanup(
             self._rooms,
@@ -153,6 +162,7 @@ class Bridge:
         self._free_memory.watch(lambda: services.rooms.port.memory.freed_bytes)
         await self._key_usage.start(config.web)
         self._keys.start(loop.call_later)
+        await self._event_store.store.start()
         await self._webhooks.start()
         self.http = HttpServer(
             self._address,
@@ -195,8 +205,9 @@ class Bridge:
             LoginLimits(clock),
         )
         self._webhooks = BridgeWebhooks(
-            *(self._logs, self._topics, clock, config, self._descriptors, authorizer, audit),
-            *(self._files, self._lanes.survey),
+            self._logs,
+            NumberedTopics(self._topics, self._event_store.store),
+            *(clock, config, self._descriptors, authorizer, audit, self._files, self._lanes.survey),
         )
         monitoring = BridgeMonitoring(
             port=port,
@@ -211,12 +222,14 @@ class Bridge:
             access_counts=AccessCounts.of(self._users, self._keys, authorizer),
             webhook_statistics=self._webhooks.statistics,
             webhook_problem=lambda: self._webhooks.problem,
+            event_store=self._event_store.store.facts,
         )
         overview = overview_services(monitoring)
         self._sampler = overview.sampler
         return BridgeServices(
             rooms=rooms,
-            topics=topic_services(port, self._logs, self._topics, self._rooms, publisher, audit),
+            topics=topic_services(port, self._topics, self._topic_commands, self._event_store.store.topics, publisher),
+            event_store=event_store_services(port, self._event_store, self._subscriptions),
             topic_list=topic_list_services(self._topics, self._rooms),
             webhooks=self._webhooks.services(),
             db_events=db_events,
@@ -298,6 +311,7 @@ class Bridge:
         await self._count_retention.close()
         await self._rooms.close()
         await self._groups.close()
+        await self._event_store.close()
         await self._topics.close()
         await self._logs.close()
         self._users.close()

@@ -77,7 +77,6 @@ async def test_a_bridge_serves_rooms_that_kafka_clients_share(
         assert "/topics/{topic}/partitions/{partition}/segments" not in paths
         for method, path in (
             ("GET", "/topics/shared/partitions/0/segments"),
-            ("POST", "/events"),
             ("GET", "/admin/node"),
         ):
             async with http.request(method, path) as answer:
@@ -86,7 +85,7 @@ async def test_a_bridge_serves_rooms_that_kafka_clients_share(
             about = await answer.json()
         assert (about["engine"], about["upstream"]) == ("bridge", [upstream_kwire.bootstrap])
         assert "GET /admin/node" in about["not_served"]
-        assert not {"GET /rooms", "GET /overview"} & set(about["not_served"])
+        assert not {"GET /rooms", "GET /overview", "POST /events", "GET /subscribe/all"} & set(about["not_served"])
         async with http.get("/", headers={"Accept": "text/html"}) as answer:
             assert (answer.status, answer.url.path) == (200, "/console")
         async with http.get("/no/such/path") as answer:

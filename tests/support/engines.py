@@ -112,6 +112,15 @@ class Engine:
         await server._rooms._admin.delete_records(topic, 0, offset)
         await log.ask_bounds()
 
+    async def delete_events(self, server: Node | Bridge, topic: str, number: int) -> None:
+        """Delete the events of an event topic before `number`, as retention does."""
+        if isinstance(server, Node):
+            await self.delete_before(server, topic, number)
+            return
+        place = server._event_store.store.topics.find(topic).numbers._places.before(number)
+        assert number < place.number + place.event_count, "an event that was published by this server"
+        await self.delete_before(server, topic, place.offset + number - place.number)
+
     async def create_topic(self, server: Node | Bridge, name: str, partition_count: int) -> None:
         """Create a topic that is not a room, as a Kafka client does."""
         if isinstance(server, Node):
@@ -164,15 +173,15 @@ async def append_batch(log: StreamLog, records: Sequence[Record], compression: i
     return offset
 
 
-async def delete_all_topics(upstream: str) -> None:
-    """Make the cluster empty for the next test."""
+async def delete_all_topics(upstream: str, only: Collection[str] | None = None) -> None:
+    """Make the cluster empty for the next test, or delete `only` some topics while others are in use."""
     cluster = Cluster(ClientSettings(addresses_of(upstream)))
     admin = Admin(cluster)
     try:
         async with asyncio.timeout(DELETION_S):
-            while names := await _topics(cluster):
+            while names := await _topics(cluster, only):
                 await asyncio.gather(*(admin.delete_topic(name) for name in names), return_exceptions=True)
-                if await _topics(cluster):
+                if await _topics(cluster, only):
                     await asyncio.sleep(POLL_S)
     finally:
         cluster.close()
@@ -197,12 +206,14 @@ async def delete_all_groups(upstream: str) -> None:
         cluster.close()
 
 
-async def _topics(cluster: Cluster) -> list[str]:
+async def _topics(cluster: Cluster, only: Collection[str] | None) -> list[str]:
     response = await cluster.request_any(METADATA, MetadataRequest(topics=None, allow_auto_topic_creation=False))
     return [
         one.name
         for one in response.topics
-        if not one.is_internal and (not one.name.startswith("__") or one.name.startswith(BRIDGE_PREFIX))
+        if (only is None or one.name in only)
+        and not one.is_internal
+        and (not one.name.startswith("__") or one.name.startswith(BRIDGE_PREFIX))
     ]
 
 

@@ -8,6 +8,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
+from kwire.streams.event_store.interface import EventStoreFacts
 from kwire.web.bridge.services import BridgeMonitoring, UpstreamFacts
 from kwire.web.db_events.metrics import db_event_families
 from kwire.web.groups.metrics import series_text
@@ -44,6 +45,7 @@ class BridgeCollector(Collector):
         yield from room_families(services.rooms)
         yield from db_event_families(services.db_events)
         yield from webhooks_of_bridge(services)
+        yield from event_store_families(services.event_store())
         yield from access_families(services.audit, services.access_counts)
         yield from loop_families(services.loop_metrics)
         yield from process_families(services.descriptors)
@@ -58,6 +60,28 @@ def webhooks_of_bridge(services: BridgeMonitoring) -> Iterator[Metric]:
     )
     if statistics is not None:
         yield from webhook_families(statistics)
+
+
+def event_store_families(facts: EventStoreFacts) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "kwire_bridge_event_store_open",
+        "1 while this bridge serves the event store. 0 if it has no event topics, if another bridge has taken it over, "
+        "or if its journal cannot be used.",
+        value=facts.is_open,
+    )
+    yield GaugeMetricFamily("kwire_bridge_event_topics", "Event topics.", value=facts.topics)
+    yield CounterMetricFamily("kwire_bridge_event_commits", "Publish requests that were stored.", value=facts.commits)
+    yield CounterMetricFamily("kwire_bridge_event_commit_events", "Events that were stored.", value=facts.events)
+    yield CounterMetricFamily(
+        "kwire_bridge_event_transactions",
+        "Transactions of the event store. Publish requests that arrive together share one.",
+        value=facts.transactions,
+    )
+    yield GaugeMetricFamily(
+        "kwire_bridge_event_commits_waiting",
+        "Publish requests that wait for the next transaction.",
+        value=facts.waiting_commits,
+    )
 
 
 def upstream_families(facts: UpstreamFacts) -> Iterator[Metric]:

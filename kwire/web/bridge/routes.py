@@ -32,11 +32,12 @@ from kwire.web.rooms import events as room_events
 from kwire.web.rooms import post_command, rooms, subscribers
 from kwire.web.rooms import subscribe as room_subscribe
 from kwire.web.route import Route
-from kwire.web.routes import ROUTES, TOPIC_ROUTES, WEBHOOK_ROUTES, BoundHandle, RouteGroup
+from kwire.web.routes import EVENT_STORE_ROUTES, ROUTES, TOPIC_ROUTES, WEBHOOK_ROUTES, BoundHandle, RouteGroup
 from kwire.web.services import (
     AboutServices,
     AccessServices,
     DbEventServices,
+    EventStoreServices,
     GroupServices,
     KafkaRequestServices,
     RoomServices,
@@ -65,6 +66,7 @@ _GROUPS: tuple[RouteGroup[BridgeServices, Any], ...] = (
     RouteGroup[BridgeServices, GroupServices](
         lambda web: web.groups, (*consumer_groups.ROUTES, *group_stream.ROUTES, *groups.ROUTES)
     ),
+    RouteGroup[BridgeServices, EventStoreServices](lambda web: web.event_store, EVENT_STORE_ROUTES),
     RouteGroup[BridgeServices, WebhookServices](lambda web: web.webhooks, WEBHOOK_ROUTES),
     RouteGroup[BridgeServices, TopicServices](lambda web: web.topics, TOPIC_ROUTES),
     RouteGroup[BridgeServices, AccessServices](

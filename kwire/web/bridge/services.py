@@ -9,12 +9,14 @@ from kwire.coordinator.group_reports import GroupReport
 from kwire.descriptors import Descriptors
 from kwire.kafka_client.topic_names import ListedTopic
 from kwire.metrics import LoopMetrics
+from kwire.streams.event_store.interface import EventStoreFacts
 from kwire.streams.webhooks.statistics import WebhookStatistics
 from kwire.web.console.topic_list import Kind
 from kwire.web.services import (
     AccessCounts,
     AccessServices,
     DbEventServices,
+    EventStoreServices,
     GroupServices,
     KafkaRequestServices,
     PortServices,
@@ -73,6 +75,7 @@ class BridgeMonitoring:
     webhook_statistics: Callable[[], WebhookStatistics | None]
     # Why webhooks are not delivered; empty if they are, or if they are disabled.
     webhook_problem: Callable[[], str]
+    event_store: Callable[[], EventStoreFacts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +115,7 @@ class BridgeServices:
 
     rooms: RoomServices
     topics: TopicServices
+    event_store: EventStoreServices
     topic_list: BridgeTopicListServices
     webhooks: WebhookServices
     db_events: DbEventServices
