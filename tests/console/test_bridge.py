@@ -9,7 +9,6 @@ from tests.support.rest_groups import RestGroups
 pytestmark = CONSOLE
 
 DASH = "\N{EN DASH}"
-
 LINES = "document.querySelectorAll('.chart path.line').length"
 PAGES = "[...document.querySelectorAll('.side-nav a')].map(one => one.innerText)"
 
