@@ -63,7 +63,7 @@ def secured(browser: BrowserThread, secured_server: SecuredServer) -> Iterator[C
 @pytest.fixture(scope="session")
 def console_bridge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BridgeProcess]:
     """A bridge with data, over a server of its own."""
-    upstream = KwireProcess(tmp_path_factory.mktemp("upstream"), http_port=None)
+    upstream = KwireProcess(tmp_path_factory.mktemp("upstream"))
     upstream.restart()
     bridge = BridgeProcess(tmp_path_factory.mktemp("bridge"), upstream.bootstrap)
     try:

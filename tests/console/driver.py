@@ -327,6 +327,7 @@ class Console:
         is_whole = is_whole and self.evaluate("document.querySelector('dialog[open]') === null")
         self.check_commands()
         self.check_wide()
+        assert "NaN" not in self.text(), "a number or time that is not known"
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         for width, height in SIZES.items():
             self.resize(width)
