@@ -20,6 +20,7 @@ from kwire.access.usage.key_usage import KeyUsage
 from kwire.access.users.users import Users
 from kwire.bridge.console import kafka_request_services, overview_services
 from kwire.bridge.event_store import NumberedTopics, event_store_of, event_store_services
+from kwire.bridge.groups import BridgeGroups
 from kwire.bridge.kafka_requests.context import RequestServices
 from kwire.bridge.kafka_requests.upstream import Upstream
 from kwire.bridge.topics import topic_list_services, topic_services
@@ -137,6 +138,7 @@ class Bridge:
         marks = TopicMarks()
         marks.is_room = lambda name, topic_id: self._rooms.records.has(name, incarnation_of(topic_id))
         self._topics = RemoteTopics(self._logs, marks)
+        self._groups = BridgeGroups(config, self._cluster, self._metastore, self._topics, self._audit, clock)
         self._topic_commands = RemoteTopicCommands(
             self._logs, self._topics, self._rooms, config.topics.partition_count, self._audit
         )
@@ -212,6 +214,7 @@ class Bridge:
             rooms=rooms,
             db_events=db_events,
             upstream=self._facts,
+            group_series=self._groups.series,
             is_ready=lambda: self._is_ready,
             loop_metrics=loop_metrics,
             descriptors=self._descriptors,
@@ -230,6 +233,7 @@ class Bridge:
             topic_list=topic_list_services(self._topics, self._rooms),
             webhooks=self._webhooks.services(),
             db_events=db_events,
+            groups=self._groups.services(port, self._subscriptions),
             access=AccessServices(
                 *(clock, authorizer, authenticator, audit, self._keys, self._key_usage, self._users),
                 config.access.password_length_min,
@@ -265,6 +269,8 @@ class Bridge:
             trim_failures=self._count_retention.failures,
             rooms_removed=self._cleanup.removed_count,
             cleanup_failures=self._cleanup.failures,
+            group_members=self._groups.member_count,
+            group_failures=self._groups.failures,
         )
 
     async def _load_certificate(self) -> None:
@@ -304,6 +310,7 @@ class Bridge:
         await self._cleanup.close()
         await self._count_retention.close()
         await self._rooms.close()
+        await self._groups.close()
         await self._event_store.close()
         await self._topics.close()
         await self._logs.close()

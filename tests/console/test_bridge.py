@@ -1,8 +1,10 @@
 """The console of a bridge: the pages of what it serves, and an overview of its own."""
 
+from tests.console.data import commit_offset, create_topic, order, produce
 from tests.console.driver import CONSOLE, Console
 from tests.support.bridge_process import BridgeProcess
 from tests.support.http_json import ask
+from tests.support.rest_groups import RestGroups
 
 pytestmark = CONSOLE
 
@@ -48,6 +50,55 @@ def test_only_pages_that_the_bridge_serves_are_offered(bridge_console: Console, 
     assert not {"Server", "Audit"} & set(offered)
     console.open("/server")
     console.wait_for("Not served by a bridge")
+
+
+def test_the_pages_of_groups_show_and_change_those_of_the_cluster(
+    bridge_console: Console, console_bridge: BridgeProcess
+) -> None:
+    create_topic(console_bridge, "orders", 2)
+    produce(console_bridge, "orders", [order(number) for number in range(40)])
+    commit_offset(console_bridge, "billing", "orders", 5)
+    console = bridge_console
+    console.open("/groups")
+    console.wait_for("Empty")
+    console.click("billing")
+    console.wait_for("oldest unread record")
+    assert console.path == "/console/groups/billing"
+    assert "1970" not in console.text()
+    console.screenshot("bridge-group")
+    console.click("Reset offsets")
+    console.wait_for("5 again")
+    console.choose("Move to", "a number of records forward or back")
+    console.type("Records (negative: back)", "-2")
+    console.wait_for("2 again")
+    console.click("Reset offsets")
+    console.wait_for("Reset 1 offset of billing.")
+    url = f"{console_bridge.http_url}/api/v1/groups/billing"
+    assert ask(url).body["offsets"][0]["committed_offset"] == 3
+    console.click("Delete")
+    console.wait_for("1 committed offset")
+    console.type("Type billing to confirm", "billing")
+    console.click("Delete group")
+    console.wait_for("Group billing was deleted.")
+    console.until("location.pathname === '/console/groups'")
+    assert ask(url).status == 404
+
+
+def test_a_group_with_http_members_shows_them(bridge_console: Console, console_bridge: BridgeProcess) -> None:
+    rest = RestGroups(console_bridge)
+    rest.create_topic("payments", 3)
+    rest.create("shipping", "payments")
+    member = rest.join("shipping")
+    try:
+        assert rest.settled("shipping", [member]) == [[0, 1, 2]]
+        console = bridge_console
+        console.open("/groups/shipping/members")
+        console.wait_for(member)
+        console.wait_for("payments 0-2")
+        console.click("Reset offsets")
+        console.wait_for("Stop its consumers before you reset its offsets.")
+    finally:
+        rest.ask("DELETE", f"/consumer-groups/shipping/members/{member}/leave")
 
 
 def test_what_the_cluster_does_not_say_of_a_topic_is_a_dash(

@@ -18,6 +18,8 @@ from kwire.config import load
 from kwire.errors import KafkaError
 from kwire.kafka_client.admin import Admin
 from kwire.kafka_client.cluster import Cluster
+from kwire.kafka_client.groups.coordinators import PASSING, Coordinators
+from kwire.kafka_client.groups.descriptions import GroupDescriptions
 from kwire.kafka_client.settings import ClientSettings, addresses_of
 from kwire.node import Node
 from kwire.streams.local_directory import LocalDirectory
@@ -180,6 +182,25 @@ async def delete_all_topics(upstream: str, only: Collection[str] | None = None) 
             while names := await _topics(cluster, only):
                 await asyncio.gather(*(admin.delete_topic(name) for name in names), return_exceptions=True)
                 if await _topics(cluster, only):
+                    await asyncio.sleep(POLL_S)
+    finally:
+        cluster.close()
+
+
+async def delete_all_groups(upstream: str) -> None:
+    """Delete the groups of the cluster, whose members have left; again while a coordinator loads its groups."""
+    cluster = Cluster(ClientSettings(addresses_of(upstream)))
+    descriptions = GroupDescriptions(Coordinators(cluster))
+    try:
+        async with asyncio.timeout(DELETION_S):
+            while True:
+                try:
+                    for listed in await descriptions.all():
+                        await descriptions.delete(listed.group_id)
+                    return
+                except KafkaError as error:
+                    if error.code not in PASSING:
+                        raise
                     await asyncio.sleep(POLL_S)
     finally:
         cluster.close()

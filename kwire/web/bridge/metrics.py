@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 from kwire.streams.event_store.interface import EventStoreFacts
 from kwire.web.bridge.services import BridgeMonitoring, UpstreamFacts
 from kwire.web.db_events.metrics import db_event_families
+from kwire.web.groups.metrics import series_text
 from kwire.web.monitoring.access_metrics import access_families
 from kwire.web.monitoring.http_metrics import http_families
 from kwire.web.monitoring.process_metrics import build_families, loop_families, process_families
@@ -24,7 +25,8 @@ from kwire.web.webhooks.metrics import webhook_families
 async def scrape(services: BridgeMonitoring, request: web.Request) -> web.Response:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(BridgeCollector(services))
-    return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    groups = await series_text(*await services.group_series())
+    return web.Response(body=generate_latest(registry) + groups, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 class BridgeCollector(Collector):
@@ -116,6 +118,14 @@ def upstream_families(facts: UpstreamFacts) -> Iterator[Metric]:
     yield CounterMetricFamily("kwire_bridge_rooms_removed", "Unused rooms deleted.", value=facts.rooms_removed)
     yield CounterMetricFamily(
         "kwire_bridge_cleanup_failures", "Failed rounds of the clean-up of rooms.", value=facts.cleanup_failures
+    )
+    yield GaugeMetricFamily(
+        "kwire_bridge_group_members", "HTTP members of groups on this bridge.", value=facts.group_members
+    )
+    yield CounterMetricFamily(
+        "kwire_bridge_group_failures",
+        "Requests for metrics without the lag of groups, because the cluster did not answer in time.",
+        value=facts.group_failures,
     )
 
 
