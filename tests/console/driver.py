@@ -160,9 +160,12 @@ class BrowserThread:
         self._loop.close()
 
     @contextmanager
-    def console(self, http_url: str) -> Iterator["Console"]:
-        """A page for one test. Errors that it did not expect fail the test."""
-        console = Console(self, self.run(self.browser.blank_page(is_private=True)), http_url)
+    def console(self, http_url: str, screenshots: str = "") -> Iterator["Console"]:
+        """A page for one test. Errors that it did not expect fail the test.
+
+        The names of its screenshots begin with `screenshots`.
+        """
+        console = Console(self, self.run(self.browser.blank_page(is_private=True)), http_url, screenshots)
         try:
             console.call("Page.addScriptToEvaluateOnNewDocument", source=IN_THE_PAGE)
             console.resize(1280)
@@ -173,10 +176,11 @@ class BrowserThread:
 
 
 class Console:
-    def __init__(self, thread: BrowserThread, page: Page, http_url: str) -> None:
+    def __init__(self, thread: BrowserThread, page: Page, http_url: str, screenshots: str = "") -> None:
         self._thread = thread
         self.page = page
         self.http_url = http_url
+        self._screenshots = screenshots
         self._expected: list[str] = []
 
     # --- the browser
@@ -344,7 +348,9 @@ class Console:
                     clip = {"x": 0, "y": 0, "width": width, "height": full, "scale": 1}
                     options = {"clip": clip, "captureBeyondViewport": True}
                 answer = self.call("Page.captureScreenshot", format="png", **options)
-                (SCREENSHOTS / f"{name}-{width}-{theme}.png").write_bytes(base64.b64decode(answer["data"]))
+                (SCREENSHOTS / f"{self._screenshots}{name}-{width}-{theme}.png").write_bytes(
+                    base64.b64decode(answer["data"])
+                )
         self.resize(1280)
         self.set_theme("light")
 
