@@ -26,7 +26,7 @@ from kwire.streams.remote.logs import RemoteLogs
 from kwire.streams.remote_webhooks.definition_store import RemoteDefinitionStore, has_encrypted
 from kwire.streams.remote_webhooks.state_topic import RemoteStateTopic
 from kwire.streams.remote_webhooks.stored_state import Owner
-from kwire.streams.topic_directory import TopicDirectory
+from kwire.streams.topic_directory import TopicFinder
 from kwire.streams.webhooks.definition_store import NoDefinitionStore
 from kwire.streams.webhooks.state_log import NoStateLog, TopicStateLog
 from kwire.streams.webhooks.statistics import WebhookStatistics
@@ -60,7 +60,7 @@ class BridgeWebhooks:
     def __init__(
         self,
         logs: RemoteLogs,
-        topics: TopicDirectory,
+        topics: TopicFinder,
         clock: Clock,
         config: Config,
         descriptors: Descriptors,

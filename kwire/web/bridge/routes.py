@@ -24,17 +24,21 @@ from kwire.web.db_events import publish as db_publish
 from kwire.web.db_events import slots as db_slots
 from kwire.web.db_events import subscribe as db_subscribe
 from kwire.web.documentation import about, openapi, pages
+from kwire.web.groups import consumer_groups, groups
+from kwire.web.groups import stream as group_stream
 from kwire.web.monitoring import health
 from kwire.web.needs import PUBLIC
 from kwire.web.rooms import events as room_events
 from kwire.web.rooms import post_command, rooms, subscribers
 from kwire.web.rooms import subscribe as room_subscribe
 from kwire.web.route import Route
-from kwire.web.routes import ROUTES, TOPIC_ROUTES, WEBHOOK_ROUTES, BoundHandle, RouteGroup
+from kwire.web.routes import EVENT_STORE_ROUTES, ROUTES, TOPIC_ROUTES, WEBHOOK_ROUTES, BoundHandle, RouteGroup
 from kwire.web.services import (
     AboutServices,
     AccessServices,
     DbEventServices,
+    EventStoreServices,
+    GroupServices,
     KafkaRequestServices,
     RoomServices,
     TopicServices,
@@ -59,6 +63,10 @@ _GROUPS: tuple[RouteGroup[BridgeServices, Any], ...] = (
     RouteGroup[BridgeServices, DbEventServices](
         lambda web: web.db_events, (*db_publish.ROUTES, *db_subscribe.ROUTES, *db_slots.ROUTES)
     ),
+    RouteGroup[BridgeServices, GroupServices](
+        lambda web: web.groups, (*consumer_groups.ROUTES, *group_stream.ROUTES, *groups.ROUTES)
+    ),
+    RouteGroup[BridgeServices, EventStoreServices](lambda web: web.event_store, EVENT_STORE_ROUTES),
     RouteGroup[BridgeServices, WebhookServices](lambda web: web.webhooks, WEBHOOK_ROUTES),
     RouteGroup[BridgeServices, TopicServices](lambda web: web.topics, TOPIC_ROUTES),
     RouteGroup[BridgeServices, AccessServices](
