@@ -7,6 +7,7 @@ A `Console` is a page of its own, without cookies of others. Its methods wait un
 import asyncio
 import base64
 import json
+import re
 import shlex
 import threading
 from collections.abc import Coroutine, Iterator
@@ -331,7 +332,7 @@ class Console:
         is_whole = is_whole and self.evaluate("document.querySelector('dialog[open]') === null")
         self.check_commands()
         self.check_wide()
-        assert "NaN" not in self.text(), "a number or time that is not known"
+        assert not re.search(r"\bNaN\b", self.text()), "a number or time that is not known"
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         for width, height in SIZES.items():
             self.resize(width)
