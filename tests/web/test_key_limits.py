@@ -10,7 +10,7 @@ import pytest
 from kwire.access.keys.key import IssuedKey
 from kwire.web.rooms import lines
 from tests.support.db_events import DbHttp, bearer, db_http, until
-from tests.support.engines import Engine, for_each_engine, if_served
+from tests.support.engines import Engine, for_each_engine, if_served, only_embedded
 from tests.support.http import Answer
 from tests.support.node import in_uvloop
 
@@ -178,6 +178,7 @@ async def test_lines_above_the_daily_limit_are_refused(engine: Engine) -> None:
         assert [one["error"]["code"] for one in answer.lines if "error" in one] == ["EventLimitReached"] * 5
 
 
+@only_embedded("a cluster takes longer than the rate")
 @in_uvloop
 async def test_a_stream_of_lines_waits_for_the_rate(engine: Engine) -> None:
     async with db_http(engine) as db:

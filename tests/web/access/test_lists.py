@@ -1,5 +1,7 @@
 """Lists have pages of what the client may describe, and nothing in a page names anything else."""
 
+import asyncio
+
 import pytest
 
 from kwire.access.acl import WILDCARD, Acl, Operation, PatternType, Permission, ResourceType
@@ -8,6 +10,7 @@ from tests.support.engines import Engine, if_served
 from tests.support.http_access import ADMIN, BOB, AccessHttp, access_http
 from tests.support.node import in_uvloop
 
+JOIN_SECONDS = 30.0
 TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 
 
@@ -76,7 +79,10 @@ async def test_a_group_is_described_without_topics_that_may_not_be_described(eng
         await http.post("/consumer-groups/g", {"topic": "secret"}, Authorization=ADMIN)
         await http.post("/consumer-groups/g/join", {}, Authorization=ADMIN)
         commit = {"partition_id": 0, "offset": 0}
-        assert (await http.post("/consumer-groups/g/offsets/commit", commit, Authorization=ADMIN)).status == 200
+        async with asyncio.timeout(JOIN_SECONDS):
+            # A cluster gives the member its partition a moment after it has joined.
+            while (await http.post("/consumer-groups/g/offsets/commit", commit, Authorization=ADMIN)).status != 200:
+                await asyncio.sleep(0.05)
         whole = (await http.get("/api/v1/groups/g", Authorization=ADMIN)).body
         assert b"secret" in whole
         await http.allow((Operation.DESCRIBE, GROUP, "g"))
