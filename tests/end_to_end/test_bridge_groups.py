@@ -20,7 +20,7 @@ from kwire.kafka_client.settings import ClientSettings, addresses_of
 from tests.support.apache_cluster import ON_APACHE, ApacheCluster, on_apache
 from tests.support.bridge_process import BridgeProcess
 from tests.support.clients import DEADLINE_S, unique_name
-from tests.support.engines import OVER_APACHE, OVER_KWIRE, upstream_of
+from tests.support.engines import OVER_APACHE, OVER_KWIRE, delete_all_groups, delete_all_topics, upstream_of
 from tests.support.rest_groups import RestError, RestGroups
 from tests.support.server import wait_until
 
@@ -47,13 +47,16 @@ def bridge(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BridgePro
 
 @contextmanager
 def running(directory: Path, upstream: str) -> Iterator[BridgeProcess]:
-    """A bridge process, killed in the end."""
+    """A bridge process. In the end its members leave, and the cluster is empty for the next test."""
     process = BridgeProcess(directory, upstream)
     process.restart()
     try:
         yield process
+        process.stop()
     finally:
         process.kill()
+        asyncio.run(delete_all_groups(upstream))
+        asyncio.run(delete_all_topics(upstream))
 
 
 class Shared:
