@@ -55,6 +55,7 @@ from kwire.streams.subscriptions import Subscriptions
 from kwire.web.bridge.routes import bound_bridge_routes
 from kwire.web.bridge.services import BridgeMonitoring, BridgeServices, UpstreamFacts
 from kwire.web.db_events.event_sessions import EventSessions
+from kwire.web.requests.authentication import Users as HttpUsers
 from kwire.web.requests.authentication import authenticator_of
 from kwire.web.services import AccessCounts, AccessServices, DbEventServices, RoomServices
 from storage.data_directory.directories import LogDirectories
@@ -86,6 +87,8 @@ class Bridge:
         self._tls: TlsListener | None = None
         self._tls_reload: TlsReload | None = None
         self._is_ready = False
+        # Who may log in, if not the users of the metadata store.
+        self.http_users: HttpUsers | None = None
 
     async def start(self) -> None:
         """Raises KafkaError if the cluster cannot be used, and ValueError, OSError or StorageError otherwise."""
@@ -138,6 +141,7 @@ class Bridge:
         marks = TopicMarks()
         marks.is_room = lambda name, topic_id: self._rooms.records.has(name, incarnation_of(topic_id))
         self._topics = RemoteTopics(self._logs, marks)
+        self._rooms.on_topic_change = self._topics.forget
         self._groups = BridgeGroups(config, self._cluster, self._metastore, self._topics, self._audit, clock)
         self._topic_commands = RemoteTopicCommands(
             self._logs, self._topics, self._rooms, config.topics.partition_count, self._audit
@@ -188,17 +192,17 @@ class Bridge:
         self._keys = Keys(metastore, clock, audit)
         self._users = Users(metastore, audit)
         self._key_usage = KeyUsage(metastore, clock, self._keys, config.node_id)
-        authorizer = authorizer_of(config.access, metastore, audit, self._keys)
-        quotas = Quotas(metastore, clock.monotonic, QuotaWindow(*config.quotas), audit)
-        port = port_services(config, clock, quotas)
+        self._authorizer = authorizer_of(config.access, metastore, audit, self._keys)
+        self._quotas = Quotas(metastore, clock.monotonic, QuotaWindow(*config.quotas), audit)
+        port = port_services(config, clock, self._quotas)
         publisher = Publisher(clock, asyncio.get_running_loop().call_soon)
         rooms = RoomServices(port, self._rooms, self._rooms, publisher, self._subscriptions)
-        sessions = EventSessions(config.web.sessions_max)
-        db_events = DbEventServices(port, rooms, self._key_usage, self._key_usage.slots, sessions)
+        self.db_sessions = EventSessions(config.web.sessions_max)
+        db_events = DbEventServices(port, rooms, self._key_usage, self._key_usage.slots, self.db_sessions)
         authenticator = authenticator_of(
             config.web.authentication,
             clock,
-            self._users,
+            self.http_users or self._users,
             certificate_principal,
             self._keys,
             audit,
@@ -207,7 +211,7 @@ class Bridge:
         self._webhooks = BridgeWebhooks(
             self._logs,
             NumberedTopics(self._topics, self._event_store.store),
-            *(clock, config, self._descriptors, authorizer, audit, self._files, self._lanes.survey),
+            *(clock, config, self._descriptors, self._authorizer, audit, self._files, self._lanes.survey),
         )
         monitoring = BridgeMonitoring(
             port=port,
@@ -219,7 +223,7 @@ class Bridge:
             loop_metrics=loop_metrics,
             descriptors=self._descriptors,
             audit=audit,
-            access_counts=AccessCounts.of(self._users, self._keys, authorizer),
+            access_counts=AccessCounts.of(self._users, self._keys, self._authorizer),
             webhook_statistics=self._webhooks.statistics,
             webhook_problem=lambda: self._webhooks.problem,
             event_store=self._event_store.store.facts,
@@ -235,7 +239,7 @@ class Bridge:
             db_events=db_events,
             groups=self._groups.services(port, self._subscriptions),
             access=AccessServices(
-                *(clock, authorizer, authenticator, audit, self._keys, self._key_usage, self._users),
+                *(clock, self._authorizer, authenticator, audit, self._keys, self._key_usage, self._users),
                 config.access.password_length_min,
             ),
             monitoring=monitoring,
@@ -243,11 +247,12 @@ class Bridge:
             kafka_requests=kafka_request_services(
                 port,
                 RequestServices(
-                    authorizer,
+                    self._authorizer,
                     self._users,
-                    quotas,
+                    self._quotas,
                     audit,
                     Upstream(self._cluster),
+                    self._topics.forget,
                     is_delete_allowed=config.topics.is_delete_allowed,
                 ),
             ),

@@ -12,6 +12,8 @@ from kwire.wire.messages.metadata import METADATA, MetadataRequest, MetadataResp
 
 # A list that is older than this is asked for again. It is one response of the cluster for all topics.
 NAMES_SECONDS: Final = 5.0
+# For so long after a change, some brokers may not know of it: their responses are not kept.
+CHANGE_SECONDS: Final = 1.0
 # Names that begin so belong to the cluster itself or to its tools.
 INTERNAL_PREFIX: Final = "__"
 
@@ -33,6 +35,7 @@ class TopicNames:
         # In the order of the names.
         self._topics: Sequence[ListedTopic] = ()
         self._asked_at = -math.inf
+        self._changed_at = -math.inf
         self._asking: asyncio.Task[bool] | None = None
 
     async def names_from(self, start: str, limit: int) -> Sequence[str]:
@@ -59,6 +62,7 @@ class TopicNames:
     def forget(self) -> None:
         """A topic was created or deleted: the next caller asks again, and a response on its way does not count."""
         self._asked_at = -math.inf
+        self._changed_at = asyncio.get_running_loop().time()
         self._asking = None
 
     async def _ask(self) -> bool:
@@ -76,7 +80,9 @@ class TopicNames:
             if one.name is not None and not one.is_internal and not one.name.startswith(INTERNAL_PREFIX)
         )
         self._names = [one.name for one in self._topics]
-        self._asked_at = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
+        if now - self._changed_at >= CHANGE_SECONDS:
+            self._asked_at = now
         return True
 
     def _asked(self, task: "asyncio.Task[bool]") -> None:

@@ -258,6 +258,7 @@ def audit_entries(server: SecuredServer, text: str) -> str:
         return str(answer.read().decode())
 
 
+@pytest.mark.only_server("a bridge has no audit topic")
 def test_the_audit_log_shows_changes_and_continues_live(admin: Console, secured_server: SecuredServer) -> None:
     created = secured_server.ask("POST", "/users", {"name": "ulla", "password": PASSWORD})
     assert created.status == 201, created
@@ -284,6 +285,7 @@ def test_the_audit_log_shows_changes_and_continues_live(admin: Console, secured_
     admin.screenshot("audit-entry")
 
 
+@pytest.mark.only_server("a bridge has no audit topic")
 def test_a_server_without_logins_says_what_is_off(console: Console) -> None:
     console.open("/users")
     console.wait_for("This server has no authorizer")

@@ -10,7 +10,7 @@ from tests.console.driver import CONSOLE, Console
 from tests.support.http_json import ask
 from tests.support.server import KwireProcess
 
-pytestmark = CONSOLE
+pytestmark = [*CONSOLE, pytest.mark.only_server("the pages of groups", path="/api/v1/groups")]
 
 JOIN_POLL_MS = 10_000
 

@@ -15,6 +15,7 @@ from kwire.kafka_client.settings import ClientSettings, addresses_of
 from kwire.testing.ports import unused_port
 from kwire.wire.messages.metadata import METADATA, MetadataRequest, MetadataResponse
 from tests.support.apache_kafka import START_TIMEOUT_S, ApacheKafkaProcess, Membership
+from tests.support.distribution import EXPENSIVE
 
 NODE_IDS = (1, 2, 3)
 HEAP = "320M"
@@ -26,7 +27,7 @@ GUARD = ("sh", "-c", "cat >/dev/null; kill -KILL 0")
 ON_APACHE = (
     pytest.mark.needs_java,
     pytest.mark.full("a cluster of Apache Kafka has to be started"),
-    pytest.mark.xdist_group("apache-kafka"),
+    pytest.mark.xdist_group(EXPENSIVE),
 )
 
 Test = TypeVar("Test", bound=Callable[..., object])

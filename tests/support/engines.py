@@ -5,7 +5,7 @@ calls `for_each_engine`, so that it runs once for each engine, unless it is mark
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from kwire.node import Node
 from kwire.streams.local_directory import LocalDirectory
 from kwire.streams.log import StreamLog
 from kwire.streams.topic_directory import StreamTopic, TopicDirectory
+from kwire.web.bridge.routes import BRIDGE_ROUTES
 from kwire.wire.messages.metadata import METADATA, MetadataRequest
 from storage.batch.record_batch import Record, build_batch, parse_header
 from tests.support.apache_cluster import ON_APACHE, ApacheCluster
@@ -54,6 +55,21 @@ def only_embedded(reason: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("engine", [EMBEDDED], indirect=True)
 
 
+def if_served(path: str) -> pytest.MarkDecorator:
+    """Run a test with every engine if a bridge serves the path, over bridges with a higher effort only."""
+    return pytest.mark.parametrize("engine", CLIENT_ENGINES if is_served(path) else [EMBEDDED], indirect=True)
+
+
+def is_served(path: str) -> bool:
+    """Return whether a bridge serves a path, which is written as in the table of routes."""
+    return any(route.path == path for route in BRIDGE_ROUTES)
+
+
+def is_route_served(method: str, path: str) -> bool:
+    """Return whether a bridge serves a route of the table of routes."""
+    return any((route.method, route.path) == (method, path) for route in BRIDGE_ROUTES)
+
+
 def for_each_engine(metafunc: pytest.Metafunc, quick_modules: Collection[str], reason: str) -> None:
     """Run a test that takes the fixture `engine` once for each engine: the hook `pytest_generate_tests` of a folder.
 
@@ -70,11 +86,16 @@ def for_each_engine(metafunc: pytest.Metafunc, quick_modules: Collection[str], r
 
 @asynccontextmanager
 async def running_bridge(
-    directory: Path, upstream: str, *settings: str, client: ClientSettings | None = None
+    directory: Path,
+    upstream: str,
+    *settings: str,
+    client: ClientSettings | None = None,
+    prepare: Callable[[Bridge], None] = lambda bridge: None,
 ) -> AsyncIterator[Bridge]:
-    """A bridge that serves; stopped in the end unless the test has done so."""
+    """A bridge that serves; stopped in the end unless the test has done so. `prepare` is called before it starts."""
     config = load(data_dir=str(directory), http="127.0.0.1:0", settings=settings)
     bridge = Bridge(config, client or ClientSettings(addresses_of(upstream)))
+    prepare(bridge)
     await bridge.start()
     try:
         yield bridge
@@ -91,10 +112,17 @@ class Engine:
         self.directory = directory
         self.upstream = upstream
 
-    def server(self, *settings: str) -> AbstractAsyncContextManager[Node | Bridge]:
+    def server(
+        self, *settings: str, prepare: Callable[[Node | Bridge], None] = lambda server: None
+    ) -> AbstractAsyncContextManager[Node | Bridge]:
+        """`prepare` is called before the server starts."""
         if self.upstream is None:
-            return running_node(self.directory, *settings)
-        return running_bridge(self.directory, self.upstream, *settings)
+            return running_node(self.directory, *settings, prepare=prepare)
+        return running_bridge(self.directory, self.upstream, *settings, prepare=prepare)
+
+    def serves(self, path: str) -> bool:
+        """Return whether the engine serves a path, which is written as in the table of routes."""
+        return self.upstream is None or is_served(path)
 
     def bootstrap_of(self, server: Node | Bridge) -> str:
         """The address of Kafka clients of the same topics."""

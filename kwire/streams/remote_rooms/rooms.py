@@ -74,6 +74,8 @@ class RemoteRooms:
     ) -> None:
         self.records = records
         self.config = config
+        # Called after the topic of a room was created or deleted.
+        self.on_topic_change: Callable[[str], None] = lambda topic: None
         # The topics that were used since `take_used`.
         self._used: set[str] = set()
         self._logs = logs
@@ -258,6 +260,7 @@ class RemoteRooms:
         self._logs.drop(topic)
         await self.records.remove(topic)
         await await_deletion(self._cluster, topic, log.topic_id)
+        self.on_topic_change(topic)
 
     async def _create(self, name: str, retention: RoomRetention) -> bool:
         """Create a topic. Returns False if it exists by then, or if another call creates it."""
@@ -314,6 +317,7 @@ class RemoteRooms:
             if is_new:
                 self._audit.changed("topic.created", TOPIC, topic, {"partitions": 1, "settings": sorted(configs)})
                 await self.records.put(topic, RoomRecord(log.incarnation, self._clock.now_ms(), retention))
+                self.on_topic_change(topic)
         return is_new
 
     async def _change(self, room: RemoteRoom, overrides: RoomOverrides) -> None:

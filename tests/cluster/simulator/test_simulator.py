@@ -17,7 +17,7 @@ from tests.support.effort import repetitions
 SEEDS_PER_TEST = 20
 # The seeds of a run are consecutive from here. Change it to try others.
 FIRST_SEED = int(os.environ.get("KWIRE_TEST_SEED", "0"))
-CHUNKS = repetitions(quick=200, full=2000) // SEEDS_PER_TEST
+CHUNKS = repetitions(quick=100, full=2000) // SEEDS_PER_TEST
 
 
 def summary(results: list[Result]) -> str:
@@ -54,7 +54,7 @@ def test_every_kind_of_fault_fires() -> None:
     assert not skewed, "clock skew is drawn for whole runs and is not counted as an event"
 
 
-@pytest.mark.parametrize("seed", Random(1).sample(range(100_000), repetitions(quick=20, full=200)))
+@pytest.mark.parametrize("seed", Random(1).sample(range(100_000), repetitions(quick=6, full=200)))
 def test_the_same_seed_has_the_same_trace(seed: int) -> None:
     first, second = run(seed), run(seed)
     assert (first.trace_hash, first.steps, first.fired) == (second.trace_hash, second.steps, second.fired)

@@ -1,14 +1,17 @@
 """GET /overview/topics of a bridge: the topics of its cluster that the client may describe."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from kwire.access.acl import Operation, ResourceType
+from kwire.kafka_client.topic_names import NAMES_SECONDS
 from kwire.web.bridge import topic_list
 from tests.support.bridge_access import bridge_with_users
 from tests.support.engines import OVER_APACHE_PARAM, OVER_KWIRE, Engine
 from tests.support.http_access import ADMIN, BOB, basic
+from tests.support.kafka_request_cases import NEW_TOPIC
 from tests.support.node import in_uvloop
 
 EVENT = {"event_type": "message", "data": 1}
@@ -87,3 +90,30 @@ async def test_a_tenant_sees_the_topics_of_its_scope(
         page = (await http.get("/overview/topics?limit=1&after=a", Authorization=clients["acme"])).json
         assert ([one["name"] for one in page["topics"]], page["next"]) == (["b"], "b")
         assert len((await http.get("/overview/topics", Authorization=ADMIN)).json["topics"]) == 6
+
+
+@over_clusters
+@in_uvloop
+async def test_changes_that_a_bridge_makes_are_listed_at_once(engine: Engine) -> None:
+    async with engine.http() as http:
+
+        async def listed() -> list[str]:
+            return [one["name"] for one in (await http.get("/overview/topics")).json["topics"]]
+
+        async def until_listed(*names: str) -> None:
+            # A broker may learn of a change a moment later. An old list would be kept for longer.
+            async with asyncio.timeout(NAMES_SECONDS - 1):
+                while await listed() != list(names):
+                    await asyncio.sleep(0.02)
+
+        assert await listed() == []
+        assert (await http.put("/rooms/lobby", {})).status == 201
+        await until_listed("lobby")
+        created = {"topics": [{**NEW_TOPIC, "name": "orders"}], "timeout_ms": 30_000, "validate_only": False}
+        assert (await http.post("/kafka/CreateTopics", created)).json["topics"][0]["error_code"] == 0
+        await until_listed("lobby", "orders")
+        assert (await http.delete("/rooms/lobby")).status == 200
+        await until_listed("orders")
+        deleted = {"topics": [{"name": "orders"}], "timeout_ms": 30_000}
+        assert (await http.post("/kafka/DeleteTopics", deleted)).json["responses"][0]["error_code"] == 0
+        await until_listed()

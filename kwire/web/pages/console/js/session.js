@@ -36,7 +36,7 @@ export function mayOnTopics(operation) {
 // Whether there is a route, for example isServed("GET /webhooks"). Its parameters are written as in the HTTP API.
 export const isServed = (route) => !about.not_served.includes(route);
 
-// Whether there is a page of pages.js here. A bridge does not serve all pages.
+// Whether there is a page of pages.js, or a tab with a route, here. A bridge does not serve all of them.
 export const exists = ({ route, engine = about.engine }) => engine === about.engine && (!route || isServed(route));
 
 // Whether the session may use a page of pages.js.
