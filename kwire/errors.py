@@ -367,6 +367,14 @@ class WebhooksUnavailable(StreamError):
         super().__init__(f"webhooks are not available here: {problem}", {})
 
 
+class EventStoreUnavailable(StreamError):
+    """This process does not serve the event store now, and does not know its newest events."""
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(f"the event store is not available here: {problem}", {})
+        self.problem = problem
+
+
 class InvalidSchema(StreamError):
     """The schemas of a topic are not valid. `path` is the JSON path of the problem. It begins with `$`."""
 

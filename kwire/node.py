@@ -452,7 +452,7 @@ class Node:
             overview=OverviewServices(monitoring, load := NodeLoad(monitoring), Sampler(Sample, load)),
             access=AccessServices(
                 *(clock, services.authorizer, authenticator, services.audit),
-                *(services.keys, self._key_usage, services.users),
+                *(services.keys, self._key_usage, services.users, self.config.access.password_length_min),
             ),
             quotas=services.quotas,
             db_events=db_events,

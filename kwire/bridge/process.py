@@ -19,9 +19,11 @@ from kwire.access.quotas.quotas import Quotas
 from kwire.access.usage.key_usage import KeyUsage
 from kwire.access.users.users import Users
 from kwire.bridge.console import kafka_request_services, overview_services
+from kwire.bridge.event_store import NumberedTopics, event_store_of, event_store_services
+from kwire.bridge.groups import BridgeGroups
 from kwire.bridge.kafka_requests.context import RequestServices
 from kwire.bridge.kafka_requests.upstream import Upstream
-from kwire.bridge.topics import topic_services
+from kwire.bridge.topics import topic_list_services, topic_services
 from kwire.bridge.webhooks import BridgeWebhooks
 from kwire.broker.topics.startup import NODE_KEY, open_metastore
 from kwire.clock import SystemClock
@@ -48,10 +50,12 @@ from kwire.streams.remote_rooms.count_retention import CountRetention
 from kwire.streams.remote_rooms.records import RoomRecords
 from kwire.streams.remote_rooms.rooms import RemoteRooms
 from kwire.streams.remote_rooms.upstream_check import check_upstream
+from kwire.streams.remote_topics.commands import RemoteTopicCommands
 from kwire.streams.subscriptions import Subscriptions
 from kwire.web.bridge.routes import bound_bridge_routes
 from kwire.web.bridge.services import BridgeMonitoring, BridgeServices, UpstreamFacts
 from kwire.web.db_events.event_sessions import EventSessions
+from kwire.web.requests.authentication import Users as HttpUsers
 from kwire.web.requests.authentication import authenticator_of
 from kwire.web.services import AccessCounts, AccessServices, DbEventServices, RoomServices
 from storage.data_directory.directories import LogDirectories
@@ -83,6 +87,8 @@ class Bridge:
         self._tls: TlsListener | None = None
         self._tls_reload: TlsReload | None = None
         self._is_ready = False
+        # Who may log in, if not the users of the metadata store.
+        self.http_users: HttpUsers | None = None
 
     async def start(self) -> None:
         """Raises KafkaError if the cluster cannot be used, and ValueError, OSError or StorageError otherwise."""
@@ -135,6 +141,15 @@ class Bridge:
         marks = TopicMarks()
         marks.is_room = lambda name, topic_id: self._rooms.records.has(name, incarnation_of(topic_id))
         self._topics = RemoteTopics(self._logs, marks)
+        self._rooms.on_topic_change = self._topics.forget
+        self._groups = BridgeGroups(config, self._cluster, self._metastore, self._topics, self._audit, clock)
+        self._topic_commands = RemoteTopicCommands(
+            self._logs, self._topics, self._rooms, config.topics.partition_count, self._audit
+        )
+        self._event_store = event_store_of(
+            *(self._logs, self._metastore, clock, self._topic_commands, marks, self._audit),
+            config.events.bridge_topic,
+        )
         self._count_retention = CountRetention(self._rooms, self._logs)
         self._cleanup = RemoteCleanup(
             self._rooms,
@@ -151,6 +166,7 @@ class Bridge:
         self._free_memory.watch(lambda: services.rooms.port.memory.freed_bytes)
         await self._key_usage.start(config.web)
         self._keys.start(loop.call_later)
+        await self._event_store.store.start()
         await self._webhooks.start()
         self.http = HttpServer(
             self._address,
@@ -176,57 +192,67 @@ class Bridge:
         self._keys = Keys(metastore, clock, audit)
         self._users = Users(metastore, audit)
         self._key_usage = KeyUsage(metastore, clock, self._keys, config.node_id)
-        authorizer = authorizer_of(config.access, metastore, audit, self._keys)
-        quotas = Quotas(metastore, clock.monotonic, QuotaWindow(*config.quotas), audit)
-        port = port_services(config, clock, quotas)
+        self._authorizer = authorizer_of(config.access, metastore, audit, self._keys)
+        self._quotas = Quotas(metastore, clock.monotonic, QuotaWindow(*config.quotas), audit)
+        port = port_services(config, clock, self._quotas)
         publisher = Publisher(clock, asyncio.get_running_loop().call_soon)
         rooms = RoomServices(port, self._rooms, self._rooms, publisher, self._subscriptions)
-        sessions = EventSessions(config.web.sessions_max)
-        db_events = DbEventServices(port, rooms, self._key_usage, self._key_usage.slots, sessions)
+        self.db_sessions = EventSessions(config.web.sessions_max)
+        db_events = DbEventServices(port, rooms, self._key_usage, self._key_usage.slots, self.db_sessions)
         authenticator = authenticator_of(
             config.web.authentication,
             clock,
-            self._users,
+            self.http_users or self._users,
             certificate_principal,
             self._keys,
             audit,
             LoginLimits(clock),
         )
         self._webhooks = BridgeWebhooks(
-            *(self._logs, self._topics, clock, config, self._descriptors, authorizer, audit),
-            *(self._files, self._lanes.survey),
+            self._logs,
+            NumberedTopics(self._topics, self._event_store.store),
+            *(clock, config, self._descriptors, self._authorizer, audit, self._files, self._lanes.survey),
         )
         monitoring = BridgeMonitoring(
             port=port,
             rooms=rooms,
             db_events=db_events,
             upstream=self._facts,
+            group_series=self._groups.series,
             is_ready=lambda: self._is_ready,
             loop_metrics=loop_metrics,
             descriptors=self._descriptors,
             audit=audit,
-            access_counts=AccessCounts.of(self._users, self._keys, authorizer),
+            access_counts=AccessCounts.of(self._users, self._keys, self._authorizer),
             webhook_statistics=self._webhooks.statistics,
             webhook_problem=lambda: self._webhooks.problem,
+            event_store=self._event_store.store.facts,
         )
         overview = overview_services(monitoring)
         self._sampler = overview.sampler
         return BridgeServices(
             rooms=rooms,
-            topics=topic_services(port, self._logs, self._topics, self._rooms, publisher, audit),
+            topics=topic_services(port, self._topics, self._topic_commands, self._event_store.store.topics, publisher),
+            event_store=event_store_services(port, self._event_store, self._subscriptions),
+            topic_list=topic_list_services(self._topics, self._rooms),
             webhooks=self._webhooks.services(),
             db_events=db_events,
-            access=AccessServices(clock, authorizer, authenticator, audit, self._keys, self._key_usage, self._users),
+            groups=self._groups.services(port, self._subscriptions),
+            access=AccessServices(
+                *(clock, self._authorizer, authenticator, audit, self._keys, self._key_usage, self._users),
+                config.access.password_length_min,
+            ),
             monitoring=monitoring,
             overview=overview,
             kafka_requests=kafka_request_services(
                 port,
                 RequestServices(
-                    authorizer,
+                    self._authorizer,
                     self._users,
-                    quotas,
+                    self._quotas,
                     audit,
                     Upstream(self._cluster),
+                    self._topics.forget,
                     is_delete_allowed=config.topics.is_delete_allowed,
                 ),
             ),
@@ -248,6 +274,8 @@ class Bridge:
             trim_failures=self._count_retention.failures,
             rooms_removed=self._cleanup.removed_count,
             cleanup_failures=self._cleanup.failures,
+            group_members=self._groups.member_count,
+            group_failures=self._groups.failures,
         )
 
     async def _load_certificate(self) -> None:
@@ -287,6 +315,8 @@ class Bridge:
         await self._cleanup.close()
         await self._count_retention.close()
         await self._rooms.close()
+        await self._groups.close()
+        await self._event_store.close()
         await self._topics.close()
         await self._logs.close()
         self._users.close()

@@ -1,46 +1,45 @@
 """Topics of a bridge: those of its cluster, for the REST API, REST Proxy and the message browser."""
 
-from typing import TYPE_CHECKING
-
-from kwire.access.audit.entries import Audit
-from kwire.errors import NotAnEventTopic
+from kwire.streams.event_store.interface import EventTopicDirectory
 from kwire.streams.events.partitioning import Partitioner
 from kwire.streams.events.publishing import Publisher
 from kwire.streams.remote.directory import RemoteTopics
-from kwire.streams.remote.logs import RemoteLogs
+from kwire.streams.remote.log import incarnation_of
 from kwire.streams.remote_rooms.rooms import RemoteRooms
 from kwire.streams.remote_topics.commands import RemoteTopicCommands
-from kwire.streams.topic_directory import StreamTopic
+from kwire.web.bridge.services import BridgeTopicListServices
 from kwire.web.browse.scan_slots import ScanSlots
+from kwire.web.console.topic_list import Kind
 from kwire.web.services import PortServices, TopicServices
 
-if TYPE_CHECKING:
-    from kwire.streams.event_store.schemas.topic_schemas import TopicSchemas
 
+def topic_list_services(topics: RemoteTopics, rooms: RemoteRooms) -> BridgeTopicListServices:
+    def created_ms(name: str, topic_id: bytes) -> int | None:
+        record = rooms.records.get(name)
+        return record.created_ms if record is not None and record.incarnation == incarnation_of(topic_id) else None
 
-class NoEventTopics:
-    """The event topics of a bridge without an event store: an `EventTopicDirectory`."""
+    def kind(name: str, topic_id: bytes) -> Kind:
+        if topics.marks.is_event_topic(name, topic_id):
+            return "events"
+        return "room" if topics.marks.is_room(name, topic_id) else "topic"
 
-    def find(self, name: str) -> StreamTopic:
-        raise NotAnEventTopic(name)
-
-    def names(self) -> list[str]:
-        return []
-
-    def schemas(self, topic: StreamTopic) -> "TopicSchemas":
-        raise NotAnEventTopic(topic.name)
+    return BridgeTopicListServices(topics, kind, created_ms)
 
 
 def topic_services(
-    port: PortServices, logs: RemoteLogs, topics: RemoteTopics, rooms: RemoteRooms, publisher: Publisher, audit: Audit
+    port: PortServices,
+    topics: RemoteTopics,
+    commands: RemoteTopicCommands,
+    event_topics: EventTopicDirectory,
+    publisher: Publisher,
 ) -> TopicServices:
     return TopicServices(
         port=port,
         topics=topics,
-        commands=RemoteTopicCommands(logs, topics, rooms, port.config.topics.partition_count, audit),
+        commands=commands,
         publisher=publisher,
         partitioner=Partitioner(),
-        event_topics=NoEventTopics(),
+        event_topics=event_topics,
         scan_slots=ScanSlots(),
         last_retention_ms=lambda: None,
         has_message_limits=False,

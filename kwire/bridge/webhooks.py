@@ -26,7 +26,7 @@ from kwire.streams.remote.logs import RemoteLogs
 from kwire.streams.remote_webhooks.definition_store import RemoteDefinitionStore, has_encrypted
 from kwire.streams.remote_webhooks.state_topic import RemoteStateTopic
 from kwire.streams.remote_webhooks.stored_state import Owner
-from kwire.streams.topic_directory import TopicDirectory
+from kwire.streams.topic_directory import TopicFinder
 from kwire.streams.webhooks.definition_store import NoDefinitionStore
 from kwire.streams.webhooks.state_log import NoStateLog, TopicStateLog
 from kwire.streams.webhooks.statistics import WebhookStatistics
@@ -60,7 +60,7 @@ class BridgeWebhooks:
     def __init__(
         self,
         logs: RemoteLogs,
-        topics: TopicDirectory,
+        topics: TopicFinder,
         clock: Clock,
         config: Config,
         descriptors: Descriptors,
@@ -168,14 +168,14 @@ class BridgeWebhooks:
             await self._open(topic, definitions)
             state = TopicStateLog(topic, self._clock, asyncio.get_running_loop().call_later)
             await self._deliver(WebhookStorage(definitions, state), topic)
-            self._has_lost = True
         finally:
+            self._has_lost |= topic.lost.done()
             await topic.close()
 
     async def _open(self, topic: RemoteStateTopic, definitions: RemoteDefinitionStore) -> None:
         try:
             async with asyncio.timeout(OPEN_SECONDS):
-                if await topic.read():
+                if await topic.read(is_complete=self._has_lost):
                     owner = topic.stored_owner
                     if self._has_lost and owner is not None and owner != self._owner:
                         raise TakenOver(owner, topic.name)

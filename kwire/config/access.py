@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from kwire.config.setting import InvalidConfig
-from kwire.config.settings.access import ACL_AUTHORIZER
+from kwire.config.settings.access import ACL_AUTHORIZER, PASSWORD_LENGTH_MIN
 from kwire.config.settings.audit import AUDIT_ALL, AUDIT_AUTO, AUDIT_CHANGES, AUDIT_NONE
 from kwire.config.values import Values
 
@@ -17,6 +17,7 @@ class AccessConfig(NamedTuple):
     has_acls: bool
     super_users: tuple[str, ...]
     is_default_allowed: bool
+    password_length_min: int
     key_file: str | None
 
 
@@ -32,6 +33,7 @@ def access_config(values: Values) -> AccessConfig:
         has_acls=values.string("kwire.authorizer") == ACL_AUTHORIZER or bool(values.string("authorizer.class.name")),
         super_users=super_users,
         is_default_allowed=values.flag("allow.everyone.if.no.acl.found"),
+        password_length_min=values.number(PASSWORD_LENGTH_MIN),
         key_file=values.string("kwire.secrets.key.file") or None,
     )
 

@@ -98,6 +98,8 @@ class EventsConfig(NamedTuple):
 
     retention_ms: int
     files_dir: str | None
+    # The topic of the cluster in which a bridge stores the order of all events.
+    bridge_topic: str
 
 
 def metrics_config(values: Values) -> MetricsConfig:
@@ -111,6 +113,7 @@ def events_config(values: Values) -> EventsConfig:
     return EventsConfig(
         retention_ms=values.number("kwire.events.retention.ms"),
         files_dir=values.string_or_none("kwire.events.files.dir") or None,
+        bridge_topic=values.string("kwire.bridge.events.topic"),
     )
 
 

@@ -68,6 +68,14 @@ def at_least(minimum: float) -> Rule:
     return Rule(f"at least {minimum}", problem)
 
 
+def begins_with(prefix: str) -> Rule:
+    def problem(value: SettingValue) -> str | None:
+        assert isinstance(value, str)
+        return None if value.startswith(prefix) else f"Value must begin with {prefix}"
+
+    return Rule(f"begins with {prefix}", problem)
+
+
 def between(minimum: float, maximum: float) -> Rule:
     def problem(value: SettingValue) -> str | None:
         assert isinstance(value, (int, float))

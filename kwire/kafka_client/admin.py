@@ -1,11 +1,13 @@
 """Admin: creates, changes and deletes topics of a cluster. All methods raise KafkaError.
 
-A request whose connection is lost is not sent again: it may have been carried out.
+A request whose connection is lost is not sent again: it may have been carried out. Topics that are created, or whose
+settings are asked for, at the same time are in one request, so processes share one Admin for each cluster.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from kwire.kafka_client.batched_requests import BatchedRequests
 from kwire.kafka_client.cluster import Cluster
 from kwire.kafka_client.errors import refusal
 from kwire.wire.messages.create_partitions import CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsTopic
@@ -13,6 +15,7 @@ from kwire.wire.messages.create_topics import (
     CREATE_TOPICS,
     CreatableTopic,
     CreatableTopicConfig,
+    CreatableTopicResult,
     CreateTopicsRequest,
 )
 from kwire.wire.messages.delete_records import (
@@ -22,7 +25,12 @@ from kwire.wire.messages.delete_records import (
     DeleteRecordsTopic,
 )
 from kwire.wire.messages.delete_topics import DELETE_TOPICS, DeleteTopicsRequest, DeleteTopicState
-from kwire.wire.messages.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
+from kwire.wire.messages.describe_configs import (
+    DESCRIBE_CONFIGS,
+    DescribeConfigsRequest,
+    DescribeConfigsResource,
+    DescribeConfigsResult,
+)
 from kwire.wire.messages.incremental_alter_configs import (
     INCREMENTAL_ALTER_CONFIGS,
     AlterableConfig,
@@ -32,6 +40,13 @@ from kwire.wire.messages.incremental_alter_configs import (
 
 # How long the cluster may take for one change.
 CHANGE_SECONDS: Final = 30.0
+# The partitions of the topics of one CreateTopics request. Apache Kafka refuses requests that need more than 10,000
+# records of its metadata log.
+PARTITIONS_PER_CREATION_MAX: Final = 100
+# A topic with longer settings has a request of its own, which a broker may answer by closing the connection.
+SHARED_CONFIGS_BYTES_MAX: Final = 4096
+# The topics of one DescribeConfigs request.
+TOPICS_PER_DESCRIPTION_MAX: Final = 100
 # The number of partitions or replicas that the cluster chooses (KIP-464, from Apache Kafka 2.4 on).
 CLUSTER_DEFAULT: Final = -1
 _TOPIC: Final = 2
@@ -42,6 +57,8 @@ _CHANGE_MS: Final = int(CHANGE_SECONDS * 1000)
 class Admin:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        self._creations = BatchedRequests(self._create_topics, PARTITIONS_PER_CREATION_MAX)
+        self._descriptions = BatchedRequests(self._describe_topics, TOPICS_PER_DESCRIPTION_MAX)
 
     async def create_topic(
         self,
@@ -57,9 +74,15 @@ class Admin:
             assignments=[],
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
         )
-        request = CreateTopicsRequest(topics=[topic], timeout_ms=_CHANGE_MS)
+        size_bytes = sum(len(key.encode()) + len(value.encode()) for key, value in (configs or {}).items())
+        is_alone = size_bytes > SHARED_CONFIGS_BYTES_MAX
+        weight = PARTITIONS_PER_CREATION_MAX if is_alone else max(1, partition_count)
+        _check(name, await self._creations.ask(name, topic, weight))
+
+    async def _create_topics(self, topics: Sequence[CreatableTopic]) -> Mapping[str, CreatableTopicResult]:
+        request = CreateTopicsRequest(topics=list(topics), timeout_ms=_CHANGE_MS)
         response = await self._cluster.request_controller(CREATE_TOPICS, request, wait_seconds=CHANGE_SECONDS)
-        _check(name, response.topics[0])
+        return {result.name: result for result in response.topics}
 
     async def delete_topic(self, name: str) -> None:
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=_CHANGE_MS)
@@ -78,9 +101,31 @@ class Admin:
         resource = DescribeConfigsResource(
             resource_type=_TOPIC, resource_name=name, configuration_keys=None if keys is None else list(keys)
         )
-        response = await self._cluster.request_any(DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=[resource]))
-        _check(name, response.results[0])
-        return {one.name: one.value for one in response.results[0].configs}
+        result = await self._descriptions.ask(name, resource)
+        _check(name, result)
+        return {one.name: one.value for one in result.configs}
+
+    async def _describe_topics(
+        self, resources: Sequence[DescribeConfigsResource]
+    ) -> Mapping[str, DescribeConfigsResult]:
+        request = DescribeConfigsRequest(resources=list(resources))
+        response = await self._cluster.request_any(DESCRIBE_CONFIGS, request)
+        return {result.resource_name: result for result in response.results}
+
+    async def configs_of_topics(
+        self, names: Sequence[str], keys: Sequence[str]
+    ) -> Mapping[str, Mapping[str, str | None]]:
+        """Return some settings of several topics. Topics whose settings cannot be read are left out."""
+        resources = [
+            DescribeConfigsResource(resource_type=_TOPIC, resource_name=name, configuration_keys=list(keys))
+            for name in names
+        ]
+        results = await self._describe_topics(resources)
+        return {
+            name: {one.name: one.value for one in result.configs}
+            for name, result in results.items()
+            if not result.error_code
+        }
 
     async def change_configs(self, name: str, changes: Mapping[str, str | None]) -> None:
         """Change settings of a topic. None removes a setting, so that the cluster's default applies."""

@@ -89,7 +89,10 @@ def error_code(code: int) -> ErrorCode:
 
 
 def refusal(subject: str, code: int, message: str | None = None) -> KafkaError:
-    """Return the error of a subject, such as `topic "orders"`, that a response refuses with a code."""
+    """Return the error of a subject, such as `topic 'orders'`, that a response refuses with a code."""
     known = error_code(code)
+    if message is not None and message.lower().startswith(f"{subject.lower()} "):
+        # Some messages name the subject: "Topic 'orders' already exists."
+        return KafkaError(known, message)
     text = message or (known.name if known == code else f"error {code}")
     return KafkaError(known, f"{subject}: {text}")

@@ -158,7 +158,10 @@ class TopicFactsReader:
             return answer
         if status == HTTPStatus.NOT_FOUND and topic is not None:
             raise TopicMissing(f"topic {topic} does not exist")
-        message = _message_of(answer) or HTTPStatus(status).phrase
+        refusal = _error_of(answer)
+        if status == HTTPStatus.FORBIDDEN and topic is not None and refusal.get("resource_type") == "TOPIC":
+            raise NotAllowed(_not_allowed(topic, self._server, (str(refusal["operation"]),)))
+        message = refusal.get("message") or HTTPStatus(status).phrase
         if status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
             raise NotAllowed(f"{url}: {message}")
         raise ServerUnreachable(f"{url} answered {status}: {message}")
@@ -221,18 +224,18 @@ def check_described(
 
 def _not_allowed(topic: str, server: Server, operations: Sequence[str]) -> str:
     words = ",".join(operations).lower().replace("_", "-")
-    principal = f" --principal User:{server.login.user}" if server.login else ""
+    login = server.login or server.http_login
+    principal = f" --principal User:{login.user}" if login else ""
     return (
         f"topic {topic}: {server.user} is not allowed to {' and '.join(operations)} it; add the right with "
         f"kwire acl add{principal} --allow {words} --topic {topic}"
     )
 
 
-def _message_of(answer: Any) -> str | None:
-    """Return the message of an error of the HTTP port."""
+def _error_of(answer: Any) -> Mapping[str, Any]:
+    """Return the error of an answer of the HTTP port; it is empty if another program has answered."""
     error = answer.get("error") if isinstance(answer, dict) else None
-    message = error.get("message") if isinstance(error, dict) else None
-    return message if isinstance(message, str) else None
+    return error if isinstance(error, dict) else {}
 
 
 def _lake_modes(admin: "KafkaAdminClient", names: Sequence[str]) -> Iterable[tuple[str, str]]:

@@ -52,12 +52,14 @@ class PlacedPartition(NamedTuple):
     in_sync: Sequence[int]
 
 
-class TopicDirectory(Protocol):
-    """Every method may raise KafkaError."""
-
+class TopicFinder(Protocol):
     async def find(self, name: str) -> StreamTopic | None:
-        """Return a topic; None if it does not exist or is internal."""
+        """Return a topic; None if it does not exist or is internal. Raises KafkaError."""
         ...
+
+
+class TopicDirectory(TopicFinder, Protocol):
+    """Every method may raise KafkaError."""
 
     async def names_from(self, start: str, limit: int) -> Sequence[str]:
         """Return up to `limit` names of topics that do not sort before `start`, in order."""

@@ -91,6 +91,13 @@ WEBHOOK_ROUTES: tuple[Route[WebhookServices], ...] = (
 )
 
 # A request is matched with the routes in this order.
+EVENT_STORE_ROUTES: tuple[Route[EventStoreServices], ...] = (
+    *event_topics.ROUTES,
+    *event_publish.ROUTES,
+    *event_read.ROUTES,
+    *event_subscribe.ROUTES,
+)
+
 _GROUPS: tuple[RouteGroup[WebServices, Any], ...] = (
     RouteGroup[WebServices, MonitoringServices](lambda web: web.monitoring, MONITORING_ROUTES),
     RouteGroup[WebServices, GroupServices](lambda web: web.groups, groups.ROUTES),
@@ -109,10 +116,7 @@ _GROUPS: tuple[RouteGroup[WebServices, Any], ...] = (
         lambda web: web.db_events, (*db_publish.ROUTES, *db_subscribe.ROUTES, *db_slots.ROUTES)
     ),
     RouteGroup[WebServices, GroupServices](lambda web: web.groups, (*consumer_groups.ROUTES, *group_stream.ROUTES)),
-    RouteGroup[WebServices, EventStoreServices](
-        lambda web: web.event_store,
-        (*event_topics.ROUTES, *event_publish.ROUTES, *event_read.ROUTES, *event_subscribe.ROUTES),
-    ),
+    RouteGroup[WebServices, EventStoreServices](lambda web: web.event_store, EVENT_STORE_ROUTES),
     RouteGroup[WebServices, WebhookServices](lambda web: web.webhooks, WEBHOOK_ROUTES),
     RouteGroup[WebServices, TopicServices](lambda web: web.topics, TOPIC_ROUTES),
     RouteGroup[WebServices, SegmentServices](lambda web: web.segments, topic_segments.ROUTES),

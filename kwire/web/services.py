@@ -214,6 +214,7 @@ class AccessServices:
     keys: Keys
     key_usage: KeyUsage
     users: Users
+    password_length_min: int
 
 
 @dataclass(frozen=True, slots=True)

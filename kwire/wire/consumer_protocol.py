@@ -6,6 +6,9 @@ because later versions may only add fields at the end.
 
 Subscription version 1 adds the owned partitions, version 2 the generation in which they were owned, and version 3 the
 rack. The assignment has the same fields in all versions.
+
+The user data of Kafka's sticky assignor is the last assignment of the member, and from version 1 on its generation. It
+has no version of its own.
 """
 
 from kwire.wire.schema import field, message, struct
@@ -37,3 +40,9 @@ class TopicPartition:
 class ConsumerProtocolAssignment:
     assigned_partitions: Array[TopicPartition] = field("0+")
     user_data: Bytes | None = field("0+", default=None)
+
+
+@message(versions="0-1", flexible="none")
+class StickyUserData:
+    previous_assignment: Array[TopicPartition] = field("0+")
+    generation: Int32 = field("1+", default=-1)

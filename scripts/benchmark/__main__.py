@@ -1,7 +1,7 @@
 """`python -m benchmark`: checks the requirements, starts the servers, runs the schedule and prints the table.
 
 `python -m benchmark FAMILY` runs another family of works: `log`, `groups`, `rooms`, `events`, `pipeline`, `abuse`,
-`access`, `cli` or `clients`.
+`access`, `cli`, `clients` or `bridge`.
 Each work of these families starts its own servers.
 """
 
@@ -12,9 +12,24 @@ from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 
-from benchmark import abuse, access, cli, events, groups, kafka_clients, log, machine, options, pipeline, report, rooms
+from benchmark import (
+    abuse,
+    access,
+    bridge,
+    cli,
+    events,
+    groups,
+    kafka_clients,
+    log,
+    machine,
+    options,
+    pipeline,
+    report,
+    rooms,
+)
 from benchmark.abuse.run import run_attacks
 from benchmark.access.run import run_access_works
+from benchmark.bridge.run import run_bridge_works
 from benchmark.cli.run import run_cli_works
 from benchmark.events.run import run_event_works
 from benchmark.groups.run import run_group_works
@@ -53,6 +68,7 @@ FAMILIES = {
     access.FAMILY: run_access_works,
     cli.FAMILY: run_cli_works,
     kafka_clients.FAMILY: kafka_clients.run_client_works,
+    bridge.FAMILY: run_bridge_works,
 }
 TERMINATED = 128 + signal.SIGTERM
 

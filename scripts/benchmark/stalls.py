@@ -41,10 +41,15 @@ def loop_health_at(metrics_url: str | None, headers: Mapping[str, str] | None = 
     if not metrics_url:
         return LoopHealth()
     try:
-        request = urllib.request.Request(metrics_url, headers=dict(headers or {}))
-        with urllib.request.urlopen(request, timeout=SCRAPE_TIMEOUT_SECONDS) as answer:
-            text = answer.read().decode()
+        values = metrics_at(metrics_url, headers)
     except OSError:
         return LoopHealth()  # The work is measured without these figures. The table shows a dash.
-    values = {sample.name: sample.value for family in text_string_to_metric_families(text) for sample in family.samples}
     return LoopHealth(values.get(LONGEST), values.get(COUNT), values.get(QUEUE_WAIT))
+
+
+def metrics_at(metrics_url: str, headers: Mapping[str, str] | None = None) -> dict[str, float]:
+    """Return all metrics by name. Of a metric with labels, only one value is returned."""
+    request = urllib.request.Request(metrics_url, headers=dict(headers or {}))
+    with urllib.request.urlopen(request, timeout=SCRAPE_TIMEOUT_SECONDS) as answer:
+        text = answer.read().decode()
+    return {sample.name: sample.value for family in text_string_to_metric_families(text) for sample in family.samples}

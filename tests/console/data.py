@@ -57,7 +57,7 @@ def create_topic(server: KwireProcess, name: str, partition_count: int = 1, **co
     topic = {
         "name": name,
         "num_partitions": partition_count,
-        "replication_factor": 1,
+        "replication_factor": -1,
         "assignments": [],
         "configs": [{"name": key.replace("_", "."), "value": value} for key, value in configs.items()],
     }

@@ -7,6 +7,7 @@ A `Console` is a page of its own, without cookies of others. Its methods wait un
 import asyncio
 import base64
 import json
+import re
 import shlex
 import threading
 from collections.abc import Coroutine, Iterator
@@ -102,16 +103,23 @@ window.crampedCells = () => {
     .map((one) => one.textContent.trim());
 };
 
+window.linesOf = (element) => {
+  const range = document.createRange();
+  range.selectNodeContents(element);
+  return range.getClientRects().length;
+};
+
 // Short words of a table that take two lines.
 window.brokenWords = () => {
-  const isBroken = (one) => {
-    const range = document.createRange();
-    range.selectNodeContents(one);
-    return one.textContent.length <= 8 && !/\\W/.test(one.textContent) && range.getClientRects().length > 1;
-  };
+  const isBroken = (one) => one.textContent.length <= 8 && !/\\W/.test(one.textContent) && linesOf(one) > 1;
   return [...document.querySelectorAll("table.data td a")].filter((one) => isShown(one) && isBroken(one))
     .map((one) => one.textContent);
 };
+
+// The remarks of key figures that take two lines: the figures beside them would be out of line.
+window.brokenRemarks = () =>
+  [...document.querySelectorAll(".figure-about")]
+    .filter((one) => isShown(one) && linesOf(one) > 1).map((one) => one.textContent);
 
 window.findControl = (name, kind = "*") => {
   const found = window.controls().filter((one) => one.matches(kind));
@@ -153,9 +161,12 @@ class BrowserThread:
         self._loop.close()
 
     @contextmanager
-    def console(self, http_url: str) -> Iterator["Console"]:
-        """A page for one test. Errors that it did not expect fail the test."""
-        console = Console(self, self.run(self.browser.blank_page(is_private=True)), http_url)
+    def console(self, http_url: str, screenshots: str = "") -> Iterator["Console"]:
+        """A page for one test. Errors that it did not expect fail the test.
+
+        The names of its screenshots begin with `screenshots`.
+        """
+        console = Console(self, self.run(self.browser.blank_page(is_private=True)), http_url, screenshots)
         try:
             console.call("Page.addScriptToEvaluateOnNewDocument", source=IN_THE_PAGE)
             console.resize(1280)
@@ -166,10 +177,11 @@ class BrowserThread:
 
 
 class Console:
-    def __init__(self, thread: BrowserThread, page: Page, http_url: str) -> None:
+    def __init__(self, thread: BrowserThread, page: Page, http_url: str, screenshots: str = "") -> None:
         self._thread = thread
         self.page = page
         self.http_url = http_url
+        self._screenshots = screenshots
         self._expected: list[str] = []
 
     # --- the browser
@@ -320,6 +332,7 @@ class Console:
         is_whole = is_whole and self.evaluate("document.querySelector('dialog[open]') === null")
         self.check_commands()
         self.check_wide()
+        assert not re.search(r"\bNaN\b", self.text()), "a number or time that is not known"
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         for width, height in SIZES.items():
             self.resize(width)
@@ -336,7 +349,9 @@ class Console:
                     clip = {"x": 0, "y": 0, "width": width, "height": full, "scale": 1}
                     options = {"clip": clip, "captureBeyondViewport": True}
                 answer = self.call("Page.captureScreenshot", format="png", **options)
-                (SCREENSHOTS / f"{name}-{width}-{theme}.png").write_bytes(base64.b64decode(answer["data"]))
+                (SCREENSHOTS / f"{self._screenshots}{name}-{width}-{theme}.png").write_bytes(
+                    base64.b64decode(answer["data"])
+                )
         self.resize(1280)
         self.set_theme("light")
 

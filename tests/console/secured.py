@@ -1,20 +1,21 @@
-"""A server on which everybody has to log in: an administrator, a reader, and a tenant with a key."""
+"""A server or a bridge on which everybody has to log in: an administrator, a reader, and a tenant with a key."""
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
-
-from kafka.admin import KafkaAdminClient, NewTopic
 
 from kwire.pipeline.reports.sender import ROOM
 from kwire.testing.ports import unused_port
 from tests.console.driver import Console
 from tests.console.job_reports import job
 from tests.support.access_commands import run_with_password, succeeded
+from tests.support.bridge_process import BridgeProcess
 from tests.support.cli import run_here
+from tests.support.engines import is_served
 from tests.support.http_json import HttpAnswer, ask
-from tests.support.server import HOST, KwireProcess
+from tests.support.server import HOST, KwireProcess, wait_until
 
 PASSWORD = "correct horse battery staple"
 # Users, and the role of each.
@@ -22,6 +23,9 @@ USERS = {"admin": "admin", "olivia": "operator", "rita": "reader"}
 SCOPE = "acme"
 # Nothing is delivered there: its topic has no events.
 WEBHOOK_URL = "https://127.0.0.1:1/hook"
+
+# Errors of a coordinator that has begun a moment ago.
+COORDINATOR_ERRORS = re.compile("COORDINATOR_LOAD_IN_PROGRESS|COORDINATOR_NOT_AVAILABLE|NOT_COORDINATOR|CONCURRENT")
 
 
 def basic(user: str, password: str = PASSWORD) -> str:
@@ -34,18 +38,18 @@ BASIC = basic("admin")
 class SecuredServer:
     """`log_in` shows the console to one of USERS, `log_in_as_tenant` to the tenant."""
 
-    def __init__(self, directory: Path) -> None:
-        self._bootstrap = f"{HOST}:{unused_port()}"
-        self.process = KwireProcess(
-            directory,
-            kafka_port=None,
-            settings={
-                "listeners": f"SASL_PLAINTEXT://{self._bootstrap}",
-                "kwire.authorizer": "acl",
-                "kwire.http.authentication": "basic,key",
-                "kwire.webhooks.allow.private": "true",
-            },
-        )
+    def __init__(self, directory: Path, cluster: str | None = None) -> None:
+        settings = {
+            "kwire.authorizer": "acl",
+            "kwire.http.authentication": "basic,key",
+            "kwire.webhooks.allow.private": "true",
+        }
+        if cluster is None:
+            settings["listeners"] = f"SASL_PLAINTEXT://{HOST}:{unused_port()}"
+            self.process = KwireProcess(directory, kafka_port=None, settings=settings)
+        else:
+            self.process = BridgeProcess(directory, cluster, settings=settings)
+        self.is_bridge = cluster is not None
         here = ("--data-dir", self.process.data_dir)
         for user, role in USERS.items():
             succeeded(run_with_password(PASSWORD, "user", "create", user, "--role", role, *here))
@@ -54,10 +58,12 @@ class SecuredServer:
 
     def start(self) -> None:
         self.process.restart()
-        self.create_topics("admin", PASSWORD, "orders", "payments")
-        self.create_topics(self.key_id, self.key_secret, "acme-orders")
-        for authorization, topic, group in ((BASIC, "orders", "billing"), (self.bearer, "acme-orders", "acme-billing")):
-            self._create_others(authorization, topic, group)
+        for authorization, group, *topics in (
+            (BASIC, "billing", "orders", "payments"),
+            (self.bearer, "acme-billing", "acme-orders"),
+        ):
+            self.create_topics(authorization, *topics)
+            self._create_others(authorization, topics[0], group)
 
     @property
     def bearer(self) -> str:
@@ -69,47 +75,56 @@ class SecuredServer:
         topics = [{"name": topic, "partitions": [offset]}]
         commit = {"group_id": group, "generation_id_or_member_epoch": -1, "member_id": "", "topics": topics}
         transaction = f"{group}-transactions"
-        # As for every client, the first request for a coordinator creates its topic.
-        for key_type, name in ((0, group), (1, transaction)):
-            self.kafka("FindCoordinator", {"key_type": key_type, "coordinator_keys": [name]}, authorization)
-        self.kafka("OffsetCommit", commit, authorization, version=9)
+        if not self.is_bridge:
+            # As for every client, the first request for a coordinator creates its topic.
+            for key_type, name in ((0, group), (1, transaction)):
+                self.kafka("FindCoordinator", {"key_type": key_type, "coordinator_keys": [name]}, authorization)
+        self._coordinated("OffsetCommit", commit, authorization, version=9)
         producer = {"transactional_id": transaction, "transaction_timeout_ms": 60_000}
-        self.kafka("InitProducerId", producer, authorization)
+        self._coordinated("InitProducerId", producer, authorization)
         report = job("1" * 32, "lake", 10, "running", topics=[topic])
-        stored = {"name": f"{topic}-events", "schemas": [{"eventType": "made", "type": "object"}]}
-        for path, body in (
+        requests: list[tuple[str, object]] = [
             (f"/rooms/{topic}-room/events", {"event_type": "message", "data": {"text": "Hello"}}),
             (f"/rooms/{ROOM}/events", {"event_type": report.type, "data": report.data}),
-            ("/topics", stored),
-            ("/webhooks", {"url": WEBHOOK_URL, "topics": {f"{topic}-events": "latest"}}),
-        ):
+            ("/webhooks", {"url": WEBHOOK_URL, "topics": {f"{topic}-room": "latest"}}),
+        ]
+        if self.serves("/events"):
+            stored = {"name": f"{topic}-events", "schemas": [{"eventType": "made", "type": "object"}]}
+            requests.append(("/topics", stored))
+        for path, body in requests:
             answer = self.ask("POST", path, body, authorization)
             assert answer.status == 201, answer
+
+    def serves(self, path: str) -> bool:
+        return not self.is_bridge or is_served(path)
+
+    def _coordinated(self, name: str, body: object, authorization: str, *, version: int | None = None) -> None:
+        """Send a request to a coordinator. The first one may come before the cluster has any."""
+
+        def is_done() -> bool:
+            answer = self._send(name, body, authorization, version)
+            return answer.status == 200 and not COORDINATOR_ERRORS.search(json.dumps(answer.body))
+
+        wait_until(is_done, f"the answer to {name}")
 
     def ask(self, method: str, path: str, body: object = None, authorization: str | None = None) -> HttpAnswer:
         """Send a request, as the administrator unless `authorization` says otherwise."""
         return ask(f"{self.process.http_url}{path}", method, body, authorization=authorization or BASIC)
 
     def kafka(self, name: str, body: object, authorization: str | None = None, *, version: int | None = None) -> Any:
-        answer = self.ask(
-            "POST", f"/kafka/{name}{'' if version is None else f'?version={version}'}", body, authorization
-        )
+        answer = self._send(name, body, authorization, version)
         assert answer.status == 200, answer
         assert '"error"' not in json.dumps(answer.body), answer
         return answer.body
 
-    def create_topics(self, user: str, password: str, *names: str) -> None:
-        admin = KafkaAdminClient(
-            bootstrap_servers=self._bootstrap,
-            security_protocol="SASL_PLAINTEXT",
-            sasl_mechanism="PLAIN",
-            sasl_plain_username=user,
-            sasl_plain_password=password,
-        )
-        try:
-            admin.create_topics([NewTopic(name, 2, 1) for name in names])
-        finally:
-            admin.close()
+    def _send(self, name: str, body: object, authorization: str | None, version: int | None) -> HttpAnswer:
+        query = "" if version is None else f"?version={version}"
+        return self.ask("POST", f"/kafka/{name}{query}", body, authorization)
+
+    def create_topics(self, authorization: str, *names: str) -> None:
+        for name in names:
+            answer = self.ask("POST", f"/topics/{name}", {"num_partitions": 2}, authorization)
+            assert answer.status == 201, answer
 
     def log_in(self, console: Console, user: str, path: str = "/", password: str = PASSWORD) -> None:
         console.open(path)

@@ -10,7 +10,7 @@ from tests.console.secured import SecuredServer
 from tests.support.http_json import ask
 from tests.support.server import KwireProcess
 
-pytestmark = CONSOLE
+pytestmark = [*CONSOLE, pytest.mark.only_server("the event store", path="/events")]
 
 ORDER_PLACED = {
     "eventType": "order.placed",

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from kwire.client import Client
+from tests.console.conftest import screenshots_of
 from tests.console.driver import CONSOLE, BrowserThread, Console
 from tests.console.secured import PASSWORD, SecuredServer
 from tests.support.cli import run_here
@@ -21,7 +22,7 @@ WIDE = 1920
 
 @contextmanager
 def tab(browser: BrowserThread, server: KwireProcess, path: str) -> Iterator[Console]:
-    with browser.console(server.http_url) as opened:
+    with browser.console(server.http_url, screenshots_of(server)) as opened:
         open_example(opened, path)
         yield opened
 

@@ -10,7 +10,7 @@ from tests.console.driver import CONSOLE, Console
 from tests.support.http_json import ask
 from tests.support.server import KwireProcess
 
-pytestmark = CONSOLE
+pytestmark = [*CONSOLE, pytest.mark.only_server("the pages of groups", path="/api/v1/groups")]
 
 JOIN_POLL_MS = 10_000
 
@@ -35,7 +35,9 @@ def test_groups_are_listed_with_their_lag(console: Console) -> None:
     console.wait_for("Empty")
     console.screenshot("groups")
     console.click("billing")
-    console.wait_for("age of the oldest unread record")
+    console.wait_for("oldest unread record")
+    console.resize(390)
+    assert console.evaluate("brokenRemarks()") == []
     assert console.path == "/console/groups/billing"
     assert "orders" in console.text()
     console.screenshot("group")

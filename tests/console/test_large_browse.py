@@ -7,7 +7,7 @@ from tests.console.driver import CONSOLE, Console
 from tests.support.clients_raw import RawConnection, batch, produce_request, produced
 from tests.support.server import KwireProcess
 
-pytestmark = CONSOLE
+pytestmark = [*CONSOLE, pytest.mark.only_server("a million records are sent in raw requests to one broker")]
 
 RECORD_COUNT = 1_000_000
 RECORDS_PER_BATCH = 5_000

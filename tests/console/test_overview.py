@@ -1,10 +1,12 @@
 """The overview and the page of the server."""
 
+import pytest
+
 from tests.console.driver import CONSOLE, Console
 from tests.support.access_commands import json_of
 from tests.support.server import KwireProcess
 
-pytestmark = CONSOLE
+pytestmark = [*CONSOLE, pytest.mark.only_server("the overview of a bridge is another one")]
 
 LINES = "document.querySelectorAll('.chart path.line').length"
 

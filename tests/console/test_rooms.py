@@ -82,6 +82,9 @@ def test_events_appear_live_and_can_be_paused_and_filtered(console: Console, con
     console.wait_for("lines: [1 item]")
     console.wait_for("kwire room history live-orders --from-offset 0 --to-offset 0")
     console.screenshot("room-event")
+    assert ask(f"{console_server.http_url}/rooms/live-orders", method="DELETE").status == 200
+    # A name keeps its spelling, also at the beginning of an error.
+    console.wait_for("'live-orders' was deleted")
 
 
 def test_an_event_is_published_from_a_form(console: Console, console_server: KwireProcess) -> None:

@@ -1,5 +1,7 @@
 """The tabs of a topic besides its records: partitions, settings, segments, groups; and what a session may do."""
 
+import pytest
+
 from tests.console.data import commit_offset, create_topic, produce
 from tests.console.driver import CONSOLE, Console
 from tests.support.http_json import ask
@@ -50,12 +52,13 @@ def test_a_setting_is_changed_and_reset(console: Console, console_server: KwireP
     console.wait_for("kwire topic alter tuned --delete-config retention.ms")
     console.screenshot("topic-setting-reset")
     console.click("Reset")
-    console.wait_for("retention.ms was changed.")
+    console.wait_for("The setting retention.ms was changed.")
     console.wait_for("Overridden 0")
     configs = ask(f"{console_server.http_url}/topics/tuned").body["configs"]
     assert configs["retention.ms"] == "604800000"
 
 
+@pytest.mark.only_server("the segments are those of the brokers")
 def test_segments_are_listed_with_their_state(console: Console, console_server: KwireProcess) -> None:
     create_topic(console_server, "segmented", segment_bytes="1048576")
     for _ in range(4):
@@ -68,6 +71,7 @@ def test_segments_are_listed_with_their_state(console: Console, console_server: 
     assert f"{found['segment_count']} segments" in console.text()
 
 
+@pytest.mark.only_server("the pages of groups", path="/api/v1/groups")
 def test_groups_that_read_a_topic_are_listed_with_their_lag(console: Console, console_server: KwireProcess) -> None:
     create_topic(console_server, "followed")
     fill_topic(console_server, "followed")

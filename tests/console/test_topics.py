@@ -1,5 +1,7 @@
 """The list of topics, and the page of one topic."""
 
+import pytest
+
 from tests.console.driver import CONSOLE, Console
 
 pytestmark = CONSOLE
@@ -32,6 +34,7 @@ def test_a_topic_shows_its_partitions_and_settings(console: Console) -> None:
     console.screenshot("topic-settings")
 
 
+@pytest.mark.only_server("a bridge has no page of the server")
 def test_keys_lead_to_pages_and_are_listed(console: Console) -> None:
     console.open("/topics")
     console.press("?")
@@ -70,7 +73,7 @@ def test_a_topic_is_created_changed_and_deleted(console: Console) -> None:
     console.type("Value", "86400000")
     console.screenshot("topic-setting")
     console.press("Enter")
-    console.wait_for("retention.ms was changed.")
+    console.wait_for("The setting retention.ms was changed.")
     console.wait_for("1 d")
 
     console.click("Delete")

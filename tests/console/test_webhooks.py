@@ -12,7 +12,7 @@ from tests.support.http_json import HttpAnswer, ask
 from tests.support.server import KwireProcess
 from tests.support.webhook_receiver import Receiver, Reply
 
-pytestmark = CONSOLE
+pytestmark = [*CONSOLE, pytest.mark.only_server("the event store", path="/events")]
 
 NUMBERS = count(1)
 SCHEMA = {"eventType": "order.paid", "type": "object", "required": ["id"]}

@@ -41,8 +41,12 @@ window.fetch = async (address, options) => {
 """
 
 PAGES = """
-(await import(new URL("pages.js", document.querySelector("script[type=module]").src))).PAGES
-  .map(({path, name, section}) => ({path, name: name ?? "", isListed: section !== undefined}))
+await (async () => {
+  const load = (name) => import(new URL(name, document.querySelector("script[type=module]").src));
+  const { exists } = await load("session.js");
+  return (await load("pages.js")).PAGES.map((page) => (
+    {path: page.path, name: page.name ?? "", isListed: page.section !== undefined, isServed: exists(page)}));
+})()
 """
 
 # The addresses of all links in the navigation and on the page, without their queries.
@@ -53,11 +57,12 @@ TABS = f"[...document.querySelectorAll('main [role=tab]')]{PATHS}"
 
 
 class Page(NamedTuple):
-    """A page of `js/pages.js`. `is_listed`: it belongs in the navigation."""
+    """A page of `js/pages.js`. `is_listed`: it belongs in the navigation. `is_served`: the engine has such a page."""
 
     path: str
     name: str
     is_listed: bool
+    is_served: bool
 
     def matches(self, path: str) -> bool:
         parts = [
@@ -75,7 +80,8 @@ class Visitor:
         console.call("Page.addScriptToEvaluateOnNewDocument", source=WATCH)
 
     def pages(self) -> list[Page]:
-        return [Page(one["path"], one["name"], one["isListed"]) for one in self._console.evaluate(PAGES)]
+        found = self._console.evaluate(PAGES)
+        return [Page(one["path"], one["name"], one["isListed"], one["isServed"]) for one in found]
 
     def go(self, path: str) -> None:
         """Show a page without loading the document again, and wait until it has loaded its data."""

@@ -20,12 +20,15 @@ from kwire.client import (
     Unreachable,
     WrongExpectedVersion,
 )
+from tests.support.bridge_process import BridgeProcess
+from tests.support.engines import CLIENT_ENGINES, delete_all_topics, process_of
 from tests.support.http_json import ask
 from tests.support.node import in_loop
 from tests.support.room_sockets import room_socket
 from tests.support.server import KwireProcess
 
 WAIT_S = 60.0
+KILLED_JOURNAL = "__kwire_killed_journal"
 ANY = [{"eventType": "made"}]
 USER_CREATED = {
     "type": "user.created",
@@ -35,13 +38,29 @@ USER_CREATED = {
 }
 
 
-@pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwireProcess]:
-    process = KwireProcess(tmp_path_factory.mktemp("events"))
+@pytest.fixture(scope="module", params=CLIENT_ENGINES)
+def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[KwireProcess]:
+    """A server, or a bridge over a cluster."""
+    process = process_of(request.param, request, tmp_path_factory.mktemp("events"))
     process.start()
     process.ready()
     yield process
     process.kill()
+    if isinstance(process, BridgeProcess):
+        asyncio.run(delete_all_topics(process.upstream))
+
+
+@pytest.fixture(params=CLIENT_ENGINES)
+def killed_server(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[KwireProcess]:
+    """One for a single test. A bridge has a journal of its own, because `server` may use the same cluster."""
+    process = process_of(request.param, request, tmp_path)
+    process.settings["kwire.bridge.events.topic"] = KILLED_JOURNAL
+    process.start()
+    process.ready()
+    yield process
+    process.kill()
+    if isinstance(process, BridgeProcess):
+        asyncio.run(delete_all_topics(process.upstream, ("killed-a", "killed-b", KILLED_JOURNAL)))
 
 
 def client_of(url: str) -> AsyncClient:
@@ -141,46 +160,41 @@ def test_a_program_without_a_loop_publishes_reads_and_follows(server: KwireProce
 
 @pytest.mark.proves("S2-5", "S3-6", "S3-17")
 @in_loop
-async def test_followers_of_a_server_that_is_killed_see_every_event_once_and_in_order(tmp_path: Path) -> None:
-    server = KwireProcess(tmp_path)
-    server.start()
-    server.ready()
+async def test_followers_of_a_server_that_is_killed_see_every_event_once_and_in_order(
+    killed_server: KwireProcess,
+) -> None:
+    server = killed_server
     acknowledged: dict[str, str] = {}
-    try:
-        make_topics(server, "killed-a", "killed-b")
-        async with client_of(server.http_url) as client:
-            everything = await client.events.subscribe_all(from_position=0)
-            one = await client.events.subscribe_stream("killed-a", from_version=0)
-            writing = asyncio.create_task(write(client, acknowledged))
-            found: list[StoredEvent] = []
-            for _ in range(3):
-                found += [await everything.next_event(WAIT_S) for _ in range(60)]
-                server.kill()
-                await asyncio.to_thread(server.restart)
+    make_topics(server, "killed-a", "killed-b")
+    async with client_of(server.http_url) as client:
+        everything = await client.events.subscribe_all(from_position=0)
+        one = await client.events.subscribe_stream("killed-a", from_version=0)
+        writing = asyncio.create_task(write(client, acknowledged))
+        found: list[StoredEvent] = []
+        for _ in range(3):
             found += [await everything.next_event(WAIT_S) for _ in range(60)]
-            writing.cancel()
-            await asyncio.gather(writing, return_exceptions=True)
-            # What was asked for last may still be on its way: it comes before this, or behind it.
-            last = await client.events.publish_many(
-                [EventToStore(name, "made", f"last.{n}") for n, name in enumerate(("killed-a", "killed-b", "killed-a"))]
-            )
-            while found[-1].id != last[-1]:
-                found.append(await everything.next_event(WAIT_S))
-            count = len(found)
-            assert [event.position for event in found] == list(range(count))
-            stored = {event.payload: event.id for event in found}
-            assert len(stored) == count, "an event was stored twice"
-            assert {payload: stored[payload] for payload in acknowledged} == acknowledged
-            own = [event for event in found if event.topic == "killed-a"]
-            streamed = [await one.next_event(WAIT_S) for _ in own]
-            assert [(event.version, event.payload) for event in streamed] == [
-                (each.version, each.payload) for each in own
-            ]
-            # Each request is there as a whole: three events with numbers that follow each other.
-            requests = [payload.rpartition(".")[0] for payload in stored]
-            assert all(requests.count(request) == 3 for request in set(requests))
-    finally:
-        server.kill()
+            server.kill()
+            await asyncio.to_thread(server.restart)
+        found += [await everything.next_event(WAIT_S) for _ in range(60)]
+        writing.cancel()
+        await asyncio.gather(writing, return_exceptions=True)
+        # What was asked for last may still be on its way: it comes before this, or behind it.
+        last = await client.events.publish_many(
+            [EventToStore(name, "made", f"last.{n}") for n, name in enumerate(("killed-a", "killed-b", "killed-a"))]
+        )
+        while found[-1].id != last[-1]:
+            found.append(await everything.next_event(WAIT_S))
+        count = len(found)
+        assert [event.position for event in found] == list(range(count))
+        stored = {event.payload: event.id for event in found}
+        assert len(stored) == count, "an event was stored twice"
+        assert {payload: stored[payload] for payload in acknowledged} == acknowledged
+        own = [event for event in found if event.topic == "killed-a"]
+        streamed = [await one.next_event(WAIT_S) for _ in own]
+        assert [(event.version, event.payload) for event in streamed] == [(each.version, each.payload) for each in own]
+        # Each request is there as a whole: three events with numbers that follow each other.
+        requests = [payload.rpartition(".")[0] for payload in stored]
+        assert all(requests.count(request) == 3 for request in set(requests))
 
 
 async def write(client: AsyncClient, acknowledged: dict[str, str]) -> None:

@@ -7,12 +7,10 @@ reads it; and in the files of events. What was answered is there, once, where th
 import json
 import random
 import threading
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -22,8 +20,8 @@ from storage.disk.files import Files
 from tests.end_to_end.seeds import announced_seed
 from tests.support.effort import repetitions
 from tests.support.event_files import found_events
-from tests.support.event_senders import EVENT_TYPE, Publisher, StockProducer
-from tests.support.http_json import ask
+from tests.support.event_ledger import Found, Ledger, PositionReader, answered_count, make_topics, published
+from tests.support.event_senders import Publisher, StockProducer
 from tests.support.server import KwireProcess, wait_until
 
 StartKwire = Callable[..., KwireProcess]
@@ -32,10 +30,6 @@ KILLS = repetitions(quick=3, full=5)
 TOPICS = ("orders", "users", "audit", "stock")
 PUBLISHERS = 6
 TIMEOUT_S = 60.0
-SCHEMA = {"eventType": EVENT_TYPE, "type": "object", "minProperties": 1}
-
-# An event: its id, and its payload.
-Found = list[tuple[str, Any]]
 
 
 class Looker:
@@ -45,7 +39,7 @@ class Looker:
         self._process = process
         self._files_dir = files_dir
         self._offsets = dict.fromkeys(TOPICS, 0)
-        self._position = 0
+        self._positions = PositionReader()
         self._consumer = Consumer(
             {"bootstrap.servers": process.bootstrap, "group.id": "looker", "enable.auto.commit": False, "log_level": 0}
         )
@@ -66,18 +60,7 @@ class Looker:
         return found
 
     def by_position(self) -> Found:
-        found: Found = []
-        url = f"{self._process.http_url}/subscribe/all?from={self._position}"
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as lines:
-            for line in lines:
-                said = json.loads(line)
-                if said.get("control") == "caught_up":
-                    return found
-                if "control" not in said:
-                    assert said["position"] == self._position
-                    self._position += 1
-                    found.append((said["id"], said["payload"]))
-        raise AssertionError("the stream ended before it had caught up")
+        return self._positions.read_on(self._process.http_url)
 
     def by_file(self, ids: Sequence[str]) -> Found:
         """The files of these events; those that a kill kept from being written come soon."""
@@ -100,10 +83,6 @@ def _all(directory: Path, pattern: str) -> list[Path]:
     return list(directory.glob(pattern))
 
 
-def published(found: Found) -> Found:
-    return sorted((one, payload) for one, payload in found if "batch" in payload)
-
-
 def check_files_are_whole(files_dir: Path, checked: set[Path]) -> None:
     """While the server is down: what has its name is whole. Groups that are being written have names with a dot."""
     for path in set(files_dir.glob("data/*/*/[0-9]*/*.json")) - checked:
@@ -113,36 +92,6 @@ def check_files_are_whole(files_dir: Path, checked: set[Path]) -> None:
             raise AssertionError(f"{path}: {error}") from error
         assert path.stem == f"{path.parts[-4]}-{event.sequence}"
         checked.add(path)
-
-
-class Ledger:
-    """What the publishers were told, beside what was found."""
-
-    def __init__(self, publishers: Sequence[Publisher]) -> None:
-        self._publishers = publishers
-        # The ids of the events of each batch, in the order of the batch.
-        self.found: dict[str, dict[int, str]] = {}
-
-    def add(self, found: Found) -> None:
-        for event_id, payload in found:
-            ids = self.found.setdefault(payload["batch"], {})
-            assert payload["at"] not in ids, f"{event_id} is {ids[payload['at']]} again"
-            ids[payload["at"]] = event_id
-
-    def check(self) -> None:
-        asked = {name: count for one in self._publishers for name, count in one.asked.items()}
-        torn = [name for name, ids in self.found.items() if len(ids) != asked[name]]
-        assert not torn, f"batches that are there in part: {torn}"
-        for one in self._publishers:
-            for name, ids in one.answered.items():
-                assert name in self.found, f"{name} was answered and is gone"
-                assert [self.found[name][at] for at in range(asked[name])] == ids
-
-
-def make_topics(process: KwireProcess) -> None:
-    for name in TOPICS:
-        answer = ask(f"{process.http_url}/topics", "POST", {"name": name, "schemas": [SCHEMA]})
-        assert answer.status == 201, answer.body
 
 
 @pytest.fixture
@@ -166,7 +115,7 @@ def test_batches_are_whole_everywhere_after_kill_dash_nine(
     seed = announced_seed()
     chance, files_dir = random.Random(seed), tmp_path / "files"
     process = start_kwire(settings={"kwire.events.files.dir": str(files_dir)})
-    make_topics(process)
+    make_topics(process, TOPICS)
     assert process.http_port
     publishers = [Publisher(number, ("127.0.0.1", process.http_port), TOPICS, seed) for number in range(PUBLISHERS)]
     producer = StockProducer(process.bootstrap, TOPICS[0])
@@ -210,17 +159,13 @@ def test_batches_are_whole_everywhere_after_kill_dash_nine(
     )
 
 
-def answered_count(publishers: Sequence[Publisher]) -> int:
-    return sum(len(one.answered) for one in publishers)
-
-
 @pytest.mark.timeout(120)
 @pytest.mark.proves("S2-1", "C-24")
 def test_a_stop_in_the_middle_of_batches_leaves_them_whole_and_nothing_to_repair(
     start_kwire: StartKwire, tmp_path: Path, looker_of: Callable[[KwireProcess, Path], Looker]
 ) -> None:
     process = start_kwire()
-    make_topics(process)
+    make_topics(process, TOPICS)
     assert process.http_port
     publishers = [Publisher(number, ("127.0.0.1", process.http_port), TOPICS, number) for number in range(PUBLISHERS)]
     for one in publishers:

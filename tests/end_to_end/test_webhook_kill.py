@@ -1,6 +1,7 @@
-"""A server that is killed again and again while it delivers: no event is lost, and none comes before its turn."""
+"""A server or a bridge that is killed again and again while it delivers: no event is lost, and none comes early."""
 
 import asyncio
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -8,7 +9,9 @@ from typing import Any
 import pytest
 from standardwebhooks.webhooks import Webhook
 
+from tests.support.bridge_process import BridgeProcess
 from tests.support.effort import repetitions
+from tests.support.engines import CLIENT_ENGINES, delete_all_topics, upstream_of
 from tests.support.http_json import ask
 from tests.support.node import in_loop
 from tests.support.server import KwireProcess
@@ -16,6 +19,7 @@ from tests.support.webhook_receiver import Got, Receiver, Reply, receiving
 
 KILLS = repetitions(quick=2, full=4)
 EVENTS_PER_LIFE = 60
+Start = Callable[[Mapping[str, str]], KwireProcess]
 SETTINGS = {
     "kwire.webhooks.allow.private": "true",
     "kwire.webhooks.retry.schedule.ms": ",".join(["10"] * 40),
@@ -23,10 +27,11 @@ SETTINGS = {
 
 
 class Client:
-    """The doors of one server, from a test in an event loop."""
+    """The doors of one server or bridge, from a test in an event loop. A bridge publishes to rooms."""
 
     def __init__(self, server: KwireProcess) -> None:
         self._server = server
+        self._is_bridge = isinstance(server, BridgeProcess)
 
     async def ask(self, method: str, path: str, body: object = None) -> Any:
         answer = await asyncio.to_thread(ask, self._server.http_url + path, method, body)
@@ -34,6 +39,9 @@ class Client:
         return answer.body
 
     async def create_topic(self) -> None:
+        if self._is_bridge:
+            await self.ask("PUT", "/rooms/orders", {})
+            return
         await self.ask("POST", "/topics", {"name": "orders", "schemas": [{"eventType": "made", "type": "object"}]})
 
     async def create(self, receiver: Receiver, **fields: object) -> dict[str, Any]:
@@ -55,6 +63,10 @@ class Client:
         return [one["data"] for one in found["events"] if one["type"] == what]
 
     async def publish(self, count: int) -> list[str]:
+        if self._is_bridge:
+            room_events = [{"event_type": "made", "data": {"n": n}} for n in range(count)]
+            first = (await self.ask("POST", "/rooms/orders/events", room_events))["offset"] + 1
+            return [f"orders-{first + n}" for n in range(count)]
         events = [{"topic": "orders", "type": "made", "payload": {"n": n}} for n in range(count)]
         answer = await self.ask("POST", "/events", events)
         ids: list[str] = answer["eventIds"]
@@ -65,10 +77,27 @@ def first_occurrences(receiver: Receiver) -> list[str]:
     return list(dict.fromkeys(got.headers["webhook-id"] for got in receiver.requests))
 
 
+@pytest.fixture
+def start(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Start]:
+    """Make a process that serves HTTP clients, with these settings. What it stores on a cluster is deleted."""
+    upstream = upstream_of(request.param, request)
+
+    def process(settings: Mapping[str, str]) -> KwireProcess:
+        directory = tmp_path / "node"
+        if upstream is None:
+            return KwireProcess(directory, settings=settings)
+        return BridgeProcess(directory, upstream, settings=settings)
+
+    yield process
+    if upstream is not None:
+        asyncio.run(delete_all_topics(upstream))
+
+
+@pytest.mark.parametrize("start", CLIENT_ENGINES, indirect=True)
 @in_loop
 @pytest.mark.timeout(100 + 10 * KILLS)
-async def test_a_killed_server_goes_on_delivering_without_a_gap(tmp_path: Path) -> None:
-    server = KwireProcess(tmp_path / "node", settings=SETTINGS)
+async def test_a_killed_server_goes_on_delivering_without_a_gap(start: Start) -> None:
+    server = start(SETTINGS)
     client = Client(server)
     async with receiving() as ordered, receiving() as parallel:
         failing = iter(range(10_000))
@@ -98,6 +127,8 @@ async def test_a_killed_server_goes_on_delivering_without_a_gap(tmp_path: Path) 
                     await asyncio.sleep(0.05)
             assert first_occurrences(ordered) == published
             assert sorted(first_occurrences(parallel)) == sorted(published)
+            for receiver in (ordered, parallel):
+                print(f"{len(published)} events, {len(receiver.requests)} requests")
         finally:
             await asyncio.to_thread(server.kill)
 
@@ -144,11 +175,12 @@ class Moody:
             assert got.path == "/hook"
 
 
+@pytest.mark.parametrize("start", CLIENT_ENGINES, indirect=True)
 @in_loop
 @pytest.mark.timeout(140 + 10 * KILLS)
 @pytest.mark.proves("S2-42", "S2-43")
-async def test_receivers_that_fail_in_every_way_and_a_server_that_is_killed_lose_nothing(tmp_path: Path) -> None:
-    server = KwireProcess(tmp_path / "node", settings={**SETTINGS, "kwire.webhooks.timeout.ms": "300"})
+async def test_receivers_that_fail_in_every_way_and_a_server_that_is_killed_lose_nothing(start: Start) -> None:
+    server = start({**SETTINGS, "kwire.webhooks.timeout.ms": "300"})
     client = Client(server)
     async with receiving() as first, receiving() as second:
         ordered, parallel = Moody(first, 1), Moody(second, 2)

@@ -23,6 +23,8 @@ WRITERS = {
     "kwire/streams/local.py": "events of a stream, to its appends",
     "kwire/streams/local_appends.py": "the same, to the partition",
     "kwire/streams/remote/log.py": "events of a stream, to the producer that sends them to another server",
+    "kwire/streams/remote_webhooks/definition_store.py": "webhooks of a bridge, to their topic",
+    "kwire/streams/remote_webhooks/state_topic.py": "state of webhooks of a bridge, to the same topic",
     "kwire/web/proxy/produce.py": "records over REST",
 }
 

@@ -4,16 +4,21 @@ import asyncio
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kwire.errors import ErrorCode, KafkaError
-from kwire.kafka_client.admin import Admin
+from kwire.kafka_client.admin import PARTITIONS_PER_CREATION_MAX, SHARED_CONFIGS_BYTES_MAX, Admin
 from kwire.kafka_client.cluster import Cluster
+from kwire.kafka_client.connection import Connection
 from kwire.kafka_client.errors import LoginRefused, NotSent, Unreachable
 from kwire.kafka_client.login import MECHANISMS, Login
-from kwire.kafka_client.settings import Address, ClientSettings
+from kwire.kafka_client.settings import Address, ClientSettings, addresses_of
 from kwire.testing.ports import unused_port
+from kwire.wire.messages.create_topics import CREATE_TOPICS
+from kwire.wire.messages.describe_configs import DESCRIBE_CONFIGS
+from kwire.wire.schema import Api
 from tests.support.certificates import Authority
 from tests.support.node import in_loop, in_uvloop, running_node
 from tests.support.sasl_server import SECRET, SaslServer, running_sasl_server
@@ -109,6 +114,34 @@ async def test_a_request_that_misses_its_deadline_ends_its_connection() -> None:
     await silent.wait_closed()
 
 
+@in_uvloop
+async def test_a_request_whose_link_is_closed_while_it_connects_is_not_cancelled() -> None:
+    """As when a broker leaves the cluster: its callers try others."""
+    accepted = asyncio.Event()
+    writers: list[asyncio.StreamWriter] = []
+
+    def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        accepted.set()
+
+    silent = await asyncio.start_server(accept, HOST, 0)
+    cluster = Cluster(ClientSettings((Address(HOST, silent.sockets[0].getsockname()[1]),)))
+    (link,) = cluster.query_links()
+    request, cancelled = (asyncio.create_task(link.request(CREATE_TOPICS, None)) for _ in range(2))
+    try:
+        await accepted.wait()
+        cancelled.cancel()
+        link.close()
+        outcomes = await asyncio.gather(request, cancelled, return_exceptions=True)
+        assert [type(one) for one in outcomes] == [NotSent, asyncio.CancelledError]
+    finally:
+        cluster.close()
+        for writer in writers:
+            writer.transport.abort()
+        silent.close()
+        await silent.wait_closed()
+
+
 @in_loop
 async def test_the_second_bootstrap_server_is_used_if_the_first_is_down(tmp_path: Path) -> None:
     async with running_node(tmp_path) as node:
@@ -120,4 +153,57 @@ async def test_the_second_bootstrap_server_is_used_if_the_first_is_down(tmp_path
         with pytest.raises(KafkaError) as refused:
             await Admin(cluster).delete_topic("nothing")
         assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        cluster.close()
+
+
+@in_loop
+async def test_topics_that_are_created_together_share_requests_and_have_errors_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[str, int]] = []
+    send = Connection.send
+
+    def counted(connection: Connection, api: Api, message: Any, **options: Any) -> "asyncio.Future[Any]":
+        if api in (CREATE_TOPICS, DESCRIBE_CONFIGS):
+            sent.append((api.name, len(message.topics if api is CREATE_TOPICS else message.resources)))
+        return send(connection, api, message, **options)
+
+    monkeypatch.setattr(Connection, "send", counted)
+    async with running_node(tmp_path) as node:
+        cluster = Cluster(ClientSettings(addresses_of(node.kafka_listeners[0].address)))
+        await cluster.refresh()
+        admin = Admin(cluster)
+        long = "kwire.retention.messages" + "x" * SHARED_CONFIGS_BYTES_MAX
+        outcomes = await asyncio.gather(
+            admin.create_topic("a", 1, {"retention.ms": "1000"}),
+            admin.create_topic("a", 1),
+            admin.create_topic("b/c", 1),
+            admin.create_topic("d", 1, {"retention.ms": "soon"}),
+            admin.create_topic("e", PARTITIONS_PER_CREATION_MAX),
+            admin.create_topic("f", 1, {long: "1"}),
+            admin.create_topic("g", 2),
+            return_exceptions=True,
+        )
+        assert [one.code if isinstance(one, KafkaError) else one for one in outcomes] == [
+            None,
+            ErrorCode.TOPIC_ALREADY_EXISTS,
+            ErrorCode.INVALID_TOPIC_EXCEPTION,
+            ErrorCode.INVALID_CONFIG,
+            None,
+            ErrorCode.INVALID_CONFIG,
+            None,
+        ]
+        assert sent == [("CreateTopics", count) for count in (3, 1, 1, 1, 1)]
+        sent.clear()
+        configs = await asyncio.gather(
+            admin.topic_configs("a", ["retention.ms"]),
+            admin.topic_configs("nothing", ["retention.ms"]),
+            admin.topic_configs("g", ["retention.ms"]),
+            return_exceptions=True,
+        )
+        assert configs[0] == {"retention.ms": "1000"}
+        assert isinstance(configs[1], KafkaError)
+        assert configs[1].code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert configs[2] == {"retention.ms": "604800000"}
+        assert sent == [("DescribeConfigs", 3)]
         cluster.close()

@@ -1,5 +1,6 @@
 """Committed offsets and descriptions of groups of a cluster, which is a kwire server here or an Apache Kafka."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,8 +15,10 @@ from kwire.kafka_client.groups.descriptions import GroupDescriptions
 from kwire.kafka_client.groups.offsets import Committed, GroupOffsets
 from kwire.kafka_client.settings import ClientSettings, addresses_of
 from tests.support.apache_cluster import ON_APACHE
-from tests.support.engines import delete_all_topics
-from tests.support.node import in_uvloop, running_node
+from tests.support.engines import delete_all_groups, delete_all_topics
+from tests.support.node import TEST_TIMEOUT_S, in_uvloop, running_node
+
+POLL_S = 0.02
 
 
 class Groups:
@@ -33,6 +36,14 @@ def upstream(request: pytest.FixtureRequest) -> str | None:
     return request.getfixturevalue("apache_kafka").bootstrap if request.param == "apache" else None
 
 
+async def commit(groups: Groups, group_id: str, *offsets: tuple[int, int]) -> None:
+    """Commit offsets of the new topic `t`, as soon as the coordinator knows it."""
+    async with asyncio.timeout(TEST_TIMEOUT_S):
+        while refused := await groups.offsets.commit(group_id, "t", offsets):
+            assert set(refused.values()) == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+            await asyncio.sleep(POLL_S)
+
+
 @asynccontextmanager
 async def groups_over(upstream: str | None, directory: Path) -> AsyncIterator[Groups]:
     if upstream is None:
@@ -43,9 +54,8 @@ async def groups_over(upstream: str | None, directory: Path) -> AsyncIterator[Gr
     try:
         yield groups
     finally:
-        for listed in await groups.descriptions.all():
-            await groups.descriptions.delete(listed.group_id)
         groups.cluster.close()
+        await delete_all_groups(upstream)
         await delete_all_topics(upstream)
 
 
@@ -55,7 +65,7 @@ async def test_offsets_are_committed_and_fetched(tmp_path: Path, upstream: str |
         await groups.admin.create_topic("t", 3)
         offsets = groups.offsets
         assert await offsets.committed("g") == {}
-        assert await offsets.commit("g", "t", [(0, 5), (2, 7)]) == {}
+        await commit(groups, "g", (0, 5), (2, 7))
         assert await offsets.commit("g", "t", [(0, 6)]) == {}
         all_of_g = {"t": {0: Committed(6, -1, ""), 2: Committed(7, -1, "")}}
         assert await offsets.committed("g") == all_of_g
@@ -70,7 +80,7 @@ async def test_groups_are_listed_described_and_deleted(tmp_path: Path, upstream:
     async with groups_over(upstream, tmp_path) as groups:
         await groups.admin.create_topic("t", 1)
         for name in ("b", "a", "café / c"):
-            await groups.offsets.commit(name, "t", [(0, 1)])
+            await commit(groups, name, (0, 1))
         descriptions = groups.descriptions
         listed = await descriptions.all()
         assert [one.group_id for one in listed] == ["a", "b", "café / c"]
@@ -91,7 +101,7 @@ async def test_groups_are_listed_described_and_deleted(tmp_path: Path, upstream:
 async def test_a_coordinator_that_is_wrong_is_asked_for_again(tmp_path: Path, upstream: str | None) -> None:
     async with groups_over(upstream, tmp_path) as groups:
         await groups.admin.create_topic("t", 1)
-        await groups.offsets.commit("g", "t", [(0, 1)])
+        await commit(groups, "g", (0, 1))
         # A broker that does not exist any more.
         groups.coordinators._nodes["g"] = 4711
         assert (await groups.offsets.committed("g"))["t"][0].offset == 1

@@ -15,6 +15,7 @@ from kwire.kafka_client.settings import ClientSettings, addresses_of
 from kwire.testing.ports import unused_port
 from kwire.wire.messages.metadata import METADATA, MetadataRequest, MetadataResponse
 from tests.support.apache_kafka import START_TIMEOUT_S, ApacheKafkaProcess, Membership
+from tests.support.distribution import EXPENSIVE
 
 NODE_IDS = (1, 2, 3)
 HEAP = "320M"
@@ -26,7 +27,7 @@ GUARD = ("sh", "-c", "cat >/dev/null; kill -KILL 0")
 ON_APACHE = (
     pytest.mark.needs_java,
     pytest.mark.full("a cluster of Apache Kafka has to be started"),
-    pytest.mark.xdist_group("apache-kafka"),
+    pytest.mark.xdist_group(EXPENSIVE),
 )
 
 Test = TypeVar("Test", bound=Callable[..., object])
@@ -42,7 +43,7 @@ def on_apache(test: Test) -> Test:
 class ApacheCluster:
     """Topics have three replicas, two of which must be in sync. `settings` are added to Kafka's own on every node."""
 
-    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
+    def __init__(self, directory: Path, settings: Mapping[str, str] | None = None, *, heap: str = HEAP) -> None:
         ports = {node_id: (unused_port(), unused_port()) for node_id in NODE_IDS}
         voters = ",".join(f"{node_id}@127.0.0.1:{controller}" for node_id, (_, controller) in ports.items())
 
@@ -54,7 +55,7 @@ class ApacheCluster:
                 where,
                 Membership(node_id, port, controller, voters),
                 settings={"auto.create.topics.enable": "false", **(settings or {})},
-                heap=HEAP,
+                heap=heap,
             )
 
         with ThreadPoolExecutor(len(NODE_IDS)) as threads:

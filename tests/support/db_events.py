@@ -1,20 +1,18 @@
-"""A node whose HTTP port takes keys, and clients of its event API: `async with db_node(directory) as db: …`."""
+"""A server or a bridge that takes keys, and clients of its event API: `async with db_http(engine) as db: …`."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 
 from kwire.access.keys.key import IssuedKey, KeyLimits, NewKey
 from kwire.access.usage.key_usage import KeyUsage
-from kwire.node import Node
 from kwire.web.db_events.event_sessions import EventSessions
+from tests.support.engines import Engine
 from tests.support.http import Answer, Http
-from tests.support.node import running_node
 
 EVENTS = "/db/api/v1/events"
 SUBSCRIBE = "/db/api/v1/events/subscribe"
@@ -32,7 +30,11 @@ class DbHttp(Http):
 
     @property
     def usage(self) -> KeyUsage:
-        return self.node._key_usage
+        return self.server._key_usage
+
+    @property
+    def sessions(self) -> EventSessions:
+        return self.server.db_sessions
 
     async def key(
         self,
@@ -87,13 +89,9 @@ async def until(condition: Any) -> None:
 
 
 @asynccontextmanager
-async def db_node(directory: Path, *settings: str) -> AsyncIterator[DbHttp]:
+async def db_http(engine: Engine, *settings: str) -> AsyncIterator[DbHttp]:
     async with (
-        running_node(directory, "kwire.http.authentication=key", *settings) as node,
+        engine.server("kwire.http.authentication=key", *settings) as server,
         aiohttp.ClientSession() as session,
     ):
-        yield DbHttp(node, session)
-
-
-def sessions_of(node: Node) -> EventSessions:
-    return node.db_sessions
+        yield DbHttp(server, session)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # Work begins in this order, so that no long test is left for the end, when the other workers have nothing to do.
 LONGEST_FIRST = ("pipeline", "end_to_end")
+# The group of the tests that share the cluster of Apache Kafka. A test of two groups runs with this one.
+EXPENSIVE = "apache-kafka"
 # A worker with fewer tests before it gets the next unit of work.
 PENDING_MIN = 3
 
@@ -48,6 +50,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> "LoadGroupSc
 
         def _split_scope(self, nodeid: str) -> str:
             scope: str = super()._split_scope(nodeid)
+            if scope != nodeid and EXPENSIVE in scope.split("_"):
+                # xdist joins the names of several groups.
+                return EXPENSIVE
             return nodeid.partition("::")[0] if scope == nodeid else scope
 
         def remove_node(self, node: Any) -> str | None:

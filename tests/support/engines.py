@@ -5,7 +5,7 @@ calls `for_each_engine`, so that it runs once for each engine, unless it is mark
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
@@ -15,14 +15,17 @@ import pytest
 from kwire.bridge.process import Bridge
 from kwire.broker.topics.topics import NewTopic
 from kwire.config import load
-from kwire.errors import KafkaError
+from kwire.errors import ErrorCode, KafkaError
 from kwire.kafka_client.admin import Admin
 from kwire.kafka_client.cluster import Cluster
+from kwire.kafka_client.groups.coordinators import PASSING, Coordinators
+from kwire.kafka_client.groups.descriptions import GroupDescriptions
 from kwire.kafka_client.settings import ClientSettings, addresses_of
 from kwire.node import Node
 from kwire.streams.local_directory import LocalDirectory
 from kwire.streams.log import StreamLog
 from kwire.streams.topic_directory import StreamTopic, TopicDirectory
+from kwire.web.bridge.routes import BRIDGE_ROUTES
 from kwire.wire.messages.metadata import METADATA, MetadataRequest
 from storage.batch.record_batch import Record, build_batch, parse_header
 from tests.support.apache_cluster import ON_APACHE, ApacheCluster
@@ -52,6 +55,21 @@ def only_embedded(reason: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("engine", [EMBEDDED], indirect=True)
 
 
+def if_served(path: str) -> pytest.MarkDecorator:
+    """Run a test with every engine if a bridge serves the path, over bridges with a higher effort only."""
+    return pytest.mark.parametrize("engine", CLIENT_ENGINES if is_served(path) else [EMBEDDED], indirect=True)
+
+
+def is_served(path: str) -> bool:
+    """Return whether a bridge serves a path, which is written as in the table of routes."""
+    return any(route.path == path for route in BRIDGE_ROUTES)
+
+
+def is_route_served(method: str, path: str) -> bool:
+    """Return whether a bridge serves a route of the table of routes."""
+    return any((route.method, route.path) == (method, path) for route in BRIDGE_ROUTES)
+
+
 def for_each_engine(metafunc: pytest.Metafunc, quick_modules: Collection[str], reason: str) -> None:
     """Run a test that takes the fixture `engine` once for each engine: the hook `pytest_generate_tests` of a folder.
 
@@ -68,11 +86,16 @@ def for_each_engine(metafunc: pytest.Metafunc, quick_modules: Collection[str], r
 
 @asynccontextmanager
 async def running_bridge(
-    directory: Path, upstream: str, *settings: str, client: ClientSettings | None = None
+    directory: Path,
+    upstream: str,
+    *settings: str,
+    client: ClientSettings | None = None,
+    prepare: Callable[[Bridge], None] = lambda bridge: None,
 ) -> AsyncIterator[Bridge]:
-    """A bridge that serves; stopped in the end unless the test has done so."""
+    """A bridge that serves; stopped in the end unless the test has done so. `prepare` is called before it starts."""
     config = load(data_dir=str(directory), http="127.0.0.1:0", settings=settings)
     bridge = Bridge(config, client or ClientSettings(addresses_of(upstream)))
+    prepare(bridge)
     await bridge.start()
     try:
         yield bridge
@@ -89,10 +112,17 @@ class Engine:
         self.directory = directory
         self.upstream = upstream
 
-    def server(self, *settings: str) -> AbstractAsyncContextManager[Node | Bridge]:
+    def server(
+        self, *settings: str, prepare: Callable[[Node | Bridge], None] = lambda server: None
+    ) -> AbstractAsyncContextManager[Node | Bridge]:
+        """`prepare` is called before the server starts."""
         if self.upstream is None:
-            return running_node(self.directory, *settings)
-        return running_bridge(self.directory, self.upstream, *settings)
+            return running_node(self.directory, *settings, prepare=prepare)
+        return running_bridge(self.directory, self.upstream, *settings, prepare=prepare)
+
+    def serves(self, path: str) -> bool:
+        """Return whether the engine serves a path, which is written as in the table of routes."""
+        return self.upstream is None or is_served(path)
 
     def bootstrap_of(self, server: Node | Bridge) -> str:
         """The address of Kafka clients of the same topics."""
@@ -109,6 +139,15 @@ class Engine:
         assert log is not None
         await server._rooms._admin.delete_records(topic, 0, offset)
         await log.ask_bounds()
+
+    async def delete_events(self, server: Node | Bridge, topic: str, number: int) -> None:
+        """Delete the events of an event topic before `number`, as retention does."""
+        if isinstance(server, Node):
+            await self.delete_before(server, topic, number)
+            return
+        place = server._event_store.store.topics.find(topic).numbers._places.before(number)
+        assert number < place.number + place.event_count, "an event that was published by this server"
+        await self.delete_before(server, topic, place.offset + number - place.number)
 
     async def create_topic(self, server: Node | Bridge, name: str, partition_count: int) -> None:
         """Create a topic that is not a room, as a Kafka client does."""
@@ -162,26 +201,47 @@ async def append_batch(log: StreamLog, records: Sequence[Record], compression: i
     return offset
 
 
-async def delete_all_topics(upstream: str) -> None:
-    """Make the cluster empty for the next test."""
+async def delete_all_topics(upstream: str, only: Collection[str] | None = None) -> None:
+    """Make the cluster empty for the next test, or delete `only` some topics while others are in use."""
     cluster = Cluster(ClientSettings(addresses_of(upstream)))
     admin = Admin(cluster)
     try:
         async with asyncio.timeout(DELETION_S):
-            while names := await _topics(cluster):
+            while names := await _topics(cluster, only):
                 await asyncio.gather(*(admin.delete_topic(name) for name in names), return_exceptions=True)
-                if await _topics(cluster):
+                if await _topics(cluster, only):
                     await asyncio.sleep(POLL_S)
     finally:
         cluster.close()
 
 
-async def _topics(cluster: Cluster) -> list[str]:
+async def delete_all_groups(upstream: str) -> None:
+    """Delete the groups of the cluster; again while a coordinator loads them, or waits for the end of a session."""
+    cluster = Cluster(ClientSettings(addresses_of(upstream)))
+    descriptions = GroupDescriptions(Coordinators(cluster))
+    try:
+        async with asyncio.timeout(DELETION_S):
+            while True:
+                try:
+                    for listed in await descriptions.all():
+                        await descriptions.delete(listed.group_id)
+                    return
+                except KafkaError as error:
+                    if error.code not in PASSING and error.code is not ErrorCode.NON_EMPTY_GROUP:
+                        raise
+                    await asyncio.sleep(POLL_S)
+    finally:
+        cluster.close()
+
+
+async def _topics(cluster: Cluster, only: Collection[str] | None) -> list[str]:
     response = await cluster.request_any(METADATA, MetadataRequest(topics=None, allow_auto_topic_creation=False))
     return [
         one.name
         for one in response.topics
-        if not one.is_internal and (not one.name.startswith("__") or one.name.startswith(BRIDGE_PREFIX))
+        if (only is None or one.name in only)
+        and not one.is_internal
+        and (not one.name.startswith("__") or one.name.startswith(BRIDGE_PREFIX))
     ]
 
 

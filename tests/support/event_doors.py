@@ -3,23 +3,29 @@
 from collections.abc import Callable
 from typing import Any
 
-from kwire.broker.topics.topics import Topic
+from kwire.bridge.process import Bridge
 from kwire.node import Node
 from tests.support.http import Http
 
 TYPES = ("made", "odd", "even", "user.created", "user.verified")
 
 
-async def make_topics(node: Node, *names: str, **configs: str) -> list[Topic]:
+async def make_topics(server: Node | Bridge, *names: str, **configs: str) -> list[Any]:
     """`max_message_bytes="10"` sets `max.message.bytes`. Schemas are judged here: to start a worker takes a second."""
 
     async def judged_here(function: Callable[..., Any], *args: Any) -> Any:
         return function(*args)
 
-    node.event_topics._run = judged_here
     named = {key.replace("_", "."): value for key, value in configs.items()}
     schemas = [{"eventType": one} for one in TYPES]
-    return [await node.event_topics.create(name, schemas, named) for name in names]
+    if isinstance(server, Node):
+        server.event_topics._run = judged_here
+        return [await server.event_topics.create(name, schemas, named) for name in names]
+    store = server._event_store.store
+    store.topics._run = judged_here
+    for name in names:
+        await store.create_event_topic(name, schemas, named)
+    return [store.topics.find(name) for name in names]
 
 
 def event(topic: str, payload: object = None, **more: object) -> dict[str, object]:

@@ -63,6 +63,10 @@ class Publisher(threading.Thread):
         assert self.is_at_rest.wait(END_TIMEOUT_S), "a publisher hangs"
         assert self.failure is None, self.failure
 
+    def move(self, address: tuple[str, int]) -> None:
+        """Send to another server from the next connection on."""
+        self._address = address
+
     def end(self) -> None:
         self._is_done = True
         self.may_go.set()

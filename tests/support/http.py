@@ -10,6 +10,10 @@ import aiohttp
 import msgspec
 from yarl import URL
 
+from kwire.access.authorizer import Authorizer
+from kwire.access.keys.keys import Keys
+from kwire.access.quotas.quotas import Quotas
+from kwire.access.users.users import Users
 from kwire.bridge.process import Bridge
 from kwire.node import Node
 from tests.server.frames import HOST
@@ -52,6 +56,27 @@ class Http:
     def node(self) -> Node:
         assert isinstance(self.server, Node)
         return self.server
+
+    # --- parts of the server
+
+    @property
+    def authorizer(self) -> Authorizer:
+        server = self.server
+        return server._shared.services.authorizer if isinstance(server, Node) else server._authorizer
+
+    @property
+    def known_users(self) -> Users:
+        return self.server._shared.services.users if isinstance(self.server, Node) else self.server._users
+
+    @property
+    def keys(self) -> Keys:
+        return self.server._shared.services.keys if isinstance(self.server, Node) else self.server._keys
+
+    @property
+    def quotas(self) -> Quotas:
+        return self.server._shared.services.quotas if isinstance(self.server, Node) else self.server._quotas
+
+    # --- requests
 
     @property
     def url(self) -> str:

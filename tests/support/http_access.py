@@ -1,4 +1,4 @@
-"""A node whose HTTP port knows users and ACLs: `async with access_node(directory) as http: …`.
+"""A server or a bridge whose HTTP port knows users and ACLs: `async with access_http(engine) as http: …`.
 
 `admin` is a super user. Other users may do what a test allows.
 """
@@ -6,7 +6,7 @@
 import unicodedata
 from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 
 import aiohttp
@@ -14,9 +14,10 @@ import aiohttp
 from kwire.access.acl import WILDCARD, Acl, AclFilter, Operation, PatternType, Permission, ResourceType
 from kwire.access.authorizer import AclAuthorizer
 from kwire.access.principal import Principal
+from kwire.bridge.process import Bridge
 from kwire.node import Node
+from tests.support.engines import Engine
 from tests.support.http import Http
-from tests.support.node import running_node
 
 ACL_SETTINGS = ("kwire.authorizer=acl", "super.users=User:admin")
 BASIC_SETTING = "kwire.http.authentication=basic"
@@ -62,21 +63,20 @@ BOB = basic("bob", "b-secret")
 
 
 class AccessHttp(Http):
-    """Requests to a node with users and ACLs."""
+    """Requests to a server with users and ACLs."""
 
-    def __init__(self, node: Node, session: aiohttp.ClientSession, users: FakeUsers) -> None:
-        super().__init__(node, session)
+    def __init__(self, server: Node | Bridge, session: aiohttp.ClientSession, users: FakeUsers) -> None:
+        super().__init__(server, session)
         self.users = users
 
     @property
-    def authorizer(self) -> AclAuthorizer:
-        found = self.node._shared.services.authorizer
-        assert isinstance(found, AclAuthorizer)
-        return found
+    def acls(self) -> AclAuthorizer:
+        assert isinstance(self.authorizer, AclAuthorizer)
+        return self.authorizer
 
     async def allow(self, *rights: Right, user: str = "bob", is_denied: bool = False) -> None:
         permission = Permission.DENY if is_denied else Permission.ALLOW
-        await self.authorizer.add(
+        await self.acls.add(
             [
                 Acl(kind, name, PatternType.LITERAL, Principal("User", user), WILDCARD, operation, permission)
                 for operation, kind, name in rights
@@ -85,18 +85,23 @@ class AccessHttp(Http):
 
     async def take_away(self, user: str = "bob") -> None:
         """Remove all ACLs of a user."""
-        await self.authorizer.remove([AclFilter(principal=f"User:{user}")])
+        await self.acls.remove([AclFilter(principal=f"User:{user}")])
 
 
 @asynccontextmanager
-async def access_node(directory: Path, *settings: str) -> AsyncIterator[AccessHttp]:
-    users = FakeUsers(admin="a-secret", bob="b-secret")
+async def access_http(engine: Engine, *settings: str, users: FakeUsers | None = None) -> AsyncIterator[AccessHttp]:
+    known = users or FakeUsers(admin="a-secret", bob="b-secret")
 
-    def give_users(node: Node) -> None:
-        node.http_users = users
+    def give_users(server: Node | Bridge) -> None:
+        server.http_users = known
 
     async with (
-        running_node(directory, *(settings or SETTINGS), prepare=give_users) as node,
+        engine.server(*(settings or SETTINGS), prepare=give_users) as server,
         aiohttp.ClientSession() as session,
     ):
-        yield AccessHttp(node, session, users)
+        yield AccessHttp(server, session, known)
+
+
+def access_node(directory: Path, *settings: str) -> AbstractAsyncContextManager[AccessHttp]:
+    """A server of its own with users and ACLs."""
+    return access_http(Engine(directory, None), *settings)

@@ -52,8 +52,13 @@ def new_producer(transactional_id: str) -> dict[str, Any]:
 async def load_transactions(http: Http, **headers: str) -> None:
     """Create the topic of transactional ids, whose shards are loaded then."""
     await http.post("/kafka/FindCoordinator", {"coordinator_keys": ["any"], "key_type": 1}, **headers)
+    await create_transactional_id(http, "any", **headers)
+
+
+async def create_transactional_id(http: Http, name: str, **headers: str) -> None:
+    """Create a transactional id, when its coordinator is ready."""
     async with asyncio.timeout(15):
-        while (await http.post("/kafka/InitProducerId", new_producer("any"), **headers)).json["error_code"]:
+        while (await http.post("/kafka/InitProducerId", new_producer(name), **headers)).json["error_code"]:
             await asyncio.sleep(0.01)
 
 

@@ -107,6 +107,8 @@ class KwireProcess(ServerProcess):
         )
         self.data_dir = data_dir if data_dir is not None else directory / "data"
         self.settings = {**TEST_SETTINGS, **(settings or {})}
+        # A server without an address for HTTP takes the default port, which another test or a program may use.
+        assert http_port is not None or "kwire.http.listener" in self.settings or "--config" in arguments
         self.env = dict(env or {})
         self.arguments = list(arguments)
         self.names_data_dir = names_data_dir

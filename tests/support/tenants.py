@@ -1,14 +1,11 @@
-"""A node with two tenants, `a` and `b`, and an administrator: `async with tenant_node(directory) as http: …`.
+"""A server with two tenants, `a` and `b`, and an administrator: `async with tenant_http(engine) as http: …`.
 
 The tenants log in as users. The authorizer gives their keys an access with a scope.
 """
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 from unittest.mock import patch
-
-import aiohttp
 
 from kwire.access.access import Access
 from kwire.access.audit.entries import NO_AUDIT, Audit
@@ -18,9 +15,8 @@ from kwire.access.scope import Scope
 from kwire.access.scoped_access import ScopedAccess
 from kwire.config.access import AccessConfig
 from kwire.metastore import MetaStore
-from kwire.node import Node
-from tests.support.http_access import SETTINGS, AccessHttp, FakeUsers, basic
-from tests.support.node import running_node
+from tests.support.engines import Engine
+from tests.support.http_access import SETTINGS, AccessHttp, FakeUsers, access_http, basic
 
 SCOPES = {"a": Scope("acme", "aaaaaaaaaaa"), "b": Scope("bolt", "bbbbbbbbbbb")}
 # A second client of the scope of `a`.
@@ -48,15 +44,10 @@ def tenant_authorizer(
 
 
 @asynccontextmanager
-async def tenant_node(directory: Path, *settings: str) -> AsyncIterator[AccessHttp]:
-    users = FakeUsers(**PASSWORDS)
-
-    def give_users(node: Node) -> None:
-        node.http_users = users
-
-    with patch("kwire.node.authorizer_of", tenant_authorizer):
-        async with (
-            running_node(directory, *SETTINGS, *settings, prepare=give_users) as node,
-            aiohttp.ClientSession() as session,
-        ):
-            yield AccessHttp(node, session, users)
+async def tenant_http(engine: Engine, *settings: str) -> AsyncIterator[AccessHttp]:
+    with (
+        patch("kwire.node.authorizer_of", tenant_authorizer),
+        patch("kwire.bridge.process.authorizer_of", tenant_authorizer),
+    ):
+        async with access_http(engine, *SETTINGS, *settings, users=FakeUsers(**PASSWORDS)) as http:
+            yield http

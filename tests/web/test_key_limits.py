@@ -3,16 +3,21 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 import aiohttp
 import pytest
 
 from kwire.access.keys.key import IssuedKey
 from kwire.web.rooms import lines
-from tests.support.db_events import DbHttp, bearer, db_node, until
+from tests.support.db_events import DbHttp, bearer, db_http, until
+from tests.support.engines import Engine, for_each_engine, if_served, only_embedded
 from tests.support.http import Answer
 from tests.support.node import in_uvloop
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    for_each_engine(metafunc, (), "the limits are those of the same code")
+
 
 EVENT = {"event_type": "message", "data": 1}
 PLAIN = {"num_partitions": 2, "configs": {"max.message.bytes": "2000"}}
@@ -52,23 +57,23 @@ async def by_db_event(db: DbHttp, key: IssuedKey, count: int) -> Answer:
     return await db.publish(key, "lobby", 1)
 
 
-async def create_topics(db: DbHttp, key: IssuedKey) -> None:
-    for path, body in (("/topics/plain", PLAIN), ("/topics", {"name": "orders", "schemas": [SCHEMA]})):
+async def create_topics(engine: Engine, db: DbHttp, key: IssuedKey) -> None:
+    bodies: dict[str, object] = {"/topics/plain": PLAIN}
+    if engine.serves("/events"):
+        bodies["/topics"] = {"name": "orders", "schemas": [SCHEMA]}
+    for path, body in bodies.items():
         answer = await db.post(path, body, Authorization=bearer(key))
         assert answer.status in (200, 201), answer
 
 
-ARRAYS = [to_room, to_topic, to_event_store, by_proxy]
+ARRAYS = [to_room, to_topic, by_proxy]
 SINGLE = [by_command, by_db_event]
 
 
-@pytest.mark.proves("C-16", "S1-42")
-@pytest.mark.parametrize("publish", ARRAYS, ids=lambda one: one.__name__)
-@in_uvloop
-async def test_the_daily_limit_of_a_key(tmp_path: Path, publish: Publish) -> None:
-    async with db_node(tmp_path) as db:
+async def check_daily_limit(engine: Engine, publish: Publish) -> None:
+    async with db_http(engine) as db:
         key = await db.key(max_events=5)
-        await create_topics(db, key)
+        await create_topics(engine, db, key)
         assert (await publish(db, key, 3)).status in (200, 201)
         refused = await publish(db, key, 3)
         assert refused.status == 429, refused
@@ -83,23 +88,47 @@ async def test_the_daily_limit_of_a_key(tmp_path: Path, publish: Publish) -> Non
         assert await db.metric(root, 'kwire_key_limited_total{limit="max_events"}') == 3
 
 
-@pytest.mark.parametrize("publish", [*ARRAYS, *SINGLE], ids=lambda one: one.__name__)
+@pytest.mark.proves("C-16", "S1-42")
+@pytest.mark.parametrize("publish", ARRAYS, ids=lambda one: one.__name__)
 @in_uvloop
-async def test_the_rate_of_a_key(tmp_path: Path, publish: Publish) -> None:
-    async with db_node(tmp_path) as db:
+async def test_the_daily_limit_of_a_key(engine: Engine, publish: Publish) -> None:
+    await check_daily_limit(engine, publish)
+
+
+@if_served("/events")
+@in_uvloop
+async def test_the_daily_limit_of_a_key_in_the_event_store(engine: Engine) -> None:
+    await check_daily_limit(engine, to_event_store)
+
+
+async def check_rate(engine: Engine, publish: Publish) -> None:
+    async with db_http(engine) as db:
         key = await db.key(publish_rate=1)
-        await create_topics(db, key)
+        await create_topics(engine, db, key)
         assert (await publish(db, key, 1)).status in (200, 201)
         refused = await publish(db, key, 1)
         assert refused.status == (400 if publish is by_db_event else 429), refused
         assert refused.headers["Retry-After"] == "1"
 
 
+@pytest.mark.parametrize("publish", [*ARRAYS, *SINGLE], ids=lambda one: one.__name__)
 @in_uvloop
-async def test_events_that_are_not_stored_are_not_counted(tmp_path: Path) -> None:
-    async with db_node(tmp_path) as db:
+async def test_the_rate_of_a_key(engine: Engine, publish: Publish) -> None:
+    await check_rate(engine, publish)
+
+
+@if_served("/events")
+@in_uvloop
+async def test_the_rate_of_a_key_in_the_event_store(engine: Engine) -> None:
+    await check_rate(engine, to_event_store)
+
+
+@if_served("/events")
+@in_uvloop
+async def test_events_that_are_not_stored_are_not_counted(engine: Engine) -> None:
+    async with db_http(engine) as db:
         key = await db.key(max_events=100)
-        await create_topics(db, key)
+        await create_topics(engine, db, key)
         # One record is too large for the topic, and the others are stored.
         large = {"event_type": "message", "data": "x" * 1_800, "key": "k"}
         answer = await db.post("/topics/plain/publish", [EVENT, large, EVENT], Authorization=bearer(key))
@@ -116,8 +145,8 @@ async def test_events_that_are_not_stored_are_not_counted(tmp_path: Path) -> Non
 
 
 @in_uvloop
-async def test_publish_commands_of_a_websocket_are_counted(tmp_path: Path) -> None:
-    async with db_node(tmp_path) as db:
+async def test_publish_commands_of_a_websocket_are_counted(engine: Engine) -> None:
+    async with db_http(engine) as db:
         key = await db.key(max_events=150)
         async with db.session.ws_connect(f"{db.url}/ws", headers={"Authorization": bearer(key)}) as socket:
             for number in range(160):
@@ -141,17 +170,18 @@ async def send_lines(db: DbHttp, key: IssuedKey, count: int) -> Answer:
 
 
 @in_uvloop
-async def test_lines_above_the_daily_limit_are_refused(tmp_path: Path) -> None:
-    async with db_node(tmp_path) as db:
+async def test_lines_above_the_daily_limit_are_refused(engine: Engine) -> None:
+    async with db_http(engine) as db:
         key = await db.key(max_events=2 * lines.BATCH_EVENTS_MAX)
         answer = await send_lines(db, key, 2 * lines.BATCH_EVENTS_MAX + 5)
         assert [one["offset"] for one in answer.lines if "offset" in one] == list(range(2 * lines.BATCH_EVENTS_MAX))
         assert [one["error"]["code"] for one in answer.lines if "error" in one] == ["EventLimitReached"] * 5
 
 
+@only_embedded("a cluster takes longer than the rate")
 @in_uvloop
-async def test_a_stream_of_lines_waits_for_the_rate(tmp_path: Path) -> None:
-    async with db_node(tmp_path) as db:
+async def test_a_stream_of_lines_waits_for_the_rate(engine: Engine) -> None:
+    async with db_http(engine) as db:
         key = await db.key(publish_rate=400)
         began = asyncio.get_running_loop().time()
         answer = await send_lines(db, key, 3 * lines.BATCH_EVENTS_MAX)
@@ -163,10 +193,10 @@ async def test_a_stream_of_lines_waits_for_the_rate(tmp_path: Path) -> None:
 
 @in_uvloop
 async def test_a_stream_of_lines_that_waits_notices_a_higher_rate(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lines, "RATE_CHECK_SECONDS", 0.05)
-    async with db_node(tmp_path) as db, asyncio.timeout(20):
+    async with db_http(engine) as db, asyncio.timeout(20):
         key = await db.key(publish_rate=1)
         sending = asyncio.ensure_future(send_lines(db, key, 2 * lines.BATCH_EVENTS_MAX))
         await until(lambda: db.usage.rates.refused > 0)  # the second batch would wait for minutes
@@ -182,11 +212,12 @@ async def refused_stream(db: DbHttp, key: IssuedKey, path: str) -> Answer:
 STREAMS = ["/rooms/lobby/subscribe", "/subscribe/all", "/subscribe/streams/orders"]
 
 
+@if_served("/subscribe/all")
 @in_uvloop
-async def test_every_stream_of_events_takes_a_subscription_of_the_key(tmp_path: Path) -> None:
-    async with db_node(tmp_path) as db:
+async def test_every_stream_of_events_takes_a_subscription_of_the_key(engine: Engine) -> None:
+    async with db_http(engine) as db:
         key = await db.key(max_subscriptions=2)
-        await create_topics(db, key)
+        await create_topics(engine, db, key)
         headers = {"Authorization": bearer(key)}
         async with db.session.get(f"{db.url}/rooms/lobby/subscribe", headers=headers) as first:
             await first.content.readline()
@@ -221,8 +252,8 @@ async def subscribe(socket: aiohttp.ClientWebSocketResponse, room: str) -> None:
 
 
 @in_uvloop
-async def test_a_subscription_that_fails_takes_no_slot(tmp_path: Path) -> None:
-    async with db_node(tmp_path) as db:
+async def test_a_subscription_that_fails_takes_no_slot(engine: Engine) -> None:
+    async with db_http(engine) as db:
         key = await db.key(max_subscriptions=1)
         headers = {"Authorization": bearer(key)}
         assert (await refused_stream(db, key, "/subscribe/streams/unknown")).status == 404

@@ -4,6 +4,8 @@ import asyncio
 from pathlib import Path
 from time import perf_counter
 
+import pytest
+
 from kwire.access.access import Unrestricted
 from kwire.access.quotas.client_quota import Allowance, Exceeded
 from kwire.access.quotas.entities import entity_of
@@ -12,8 +14,13 @@ from kwire.access.quotas.quotas import Alteration, Quotas
 from kwire.web.answers.errors import Refusal
 from kwire.web.requests.access import RequestAccess
 from kwire.web.requests.quotas import QuotaExceeded, charge_partitions, quota_refusal, rate_limit_headers
-from tests.support.http import Http, http_node
+from tests.support.engines import Engine, for_each_engine
+from tests.support.http import Http
 from tests.support.node import QuietNode, in_uvloop
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    for_each_engine(metafunc, (), "the quotas are those of the same code")
 
 
 def event(text: str) -> dict[str, object]:
@@ -25,13 +32,13 @@ MUTATIONS = "controller_mutation_rate"
 
 
 async def limit(http: Http, value: float | None, kind: str = "producer_byte_rate") -> None:
-    quotas = http.node._shared.services.quotas
+    quotas = http.quotas
     await quotas.alter([Alteration(entity_of([("user", "ANONYMOUS")]), {kind: value})])
 
 
 @in_uvloop
-async def test_publishing_above_the_quota_is_refused(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_publishing_above_the_quota_is_refused(engine: Engine) -> None:
+    async with engine.http() as http:
         answer = await http.ask("POST", "/rooms/r/events", EVENT)
         assert answer.status == 201
         assert "RateLimit" not in answer.headers
@@ -54,8 +61,8 @@ async def test_publishing_above_the_quota_is_refused(tmp_path: Path) -> None:
 
 
 @in_uvloop
-async def test_reading_above_the_quota_is_refused(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_reading_above_the_quota_is_refused(engine: Engine) -> None:
+    async with engine.http() as http:
         for _ in range(5):
             await http.ask("POST", "/rooms/r/events", event("x" * 1000))
         await limit(http, 100, "consumer_byte_rate")
@@ -68,8 +75,8 @@ async def test_reading_above_the_quota_is_refused(tmp_path: Path) -> None:
 
 
 @in_uvloop
-async def test_the_time_of_requests_above_the_quota_is_refused_on_every_path(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_the_time_of_requests_above_the_quota_is_refused_on_every_path(engine: Engine) -> None:
+    async with engine.http() as http:
         await http.ask("POST", "/rooms/r/events", EVENT)
         # A tenth of a millisecond per second.
         await limit(http, 0.01, "request_percentage")
@@ -95,8 +102,8 @@ async def test_the_time_of_requests_above_the_quota_is_refused_on_every_path(tmp
 
 
 @in_uvloop
-async def test_a_request_that_waits_is_not_charged_for_the_wait(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_a_request_that_waits_is_not_charged_for_the_wait(engine: Engine) -> None:
+    async with engine.http() as http:
         await limit(http, 50, "request_percentage")
         for _ in range(3):
             # Each waits for a sync of the disk, and a stream waits for events until its client disconnects.
@@ -104,14 +111,14 @@ async def test_a_request_that_waits_is_not_charged_for_the_wait(tmp_path: Path) 
         async with http.session.ws_connect(f"{http.url}/rooms/r/subscribe".replace("http", "ws")) as socket:
             await socket.receive_str()
             await asyncio.sleep(0.3)
-        (meter,) = (one for one in http.node._shared.services.quotas.meters.recent(10))
+        (meter,) = (one for one in http.quotas.meters.recent(10))
         used_s = meter.window.total(asyncio.get_running_loop().time()) / 100
         assert 0 < used_s < 0.2
 
 
 @in_uvloop
-async def test_partitions_that_are_created_and_deleted_are_charged(tmp_path: Path) -> None:
-    async with http_node(tmp_path, "controller.quota.window.num=2") as http:
+async def test_partitions_that_are_created_and_deleted_are_charged(engine: Engine) -> None:
+    async with engine.http("controller.quota.window.num=2") as http:
         # A burst of two partitions, then one partition per second.
         await limit(http, 1, "controller_mutation_rate")
         answer = await http.ask("PUT", "/rooms/a")
@@ -175,8 +182,8 @@ def check_charges_until_free(node: QuietNode, phase_s: float) -> None:
 
 
 @in_uvloop
-async def test_a_stream_above_the_quota_waits_and_loses_nothing(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_a_stream_above_the_quota_waits_and_loses_nothing(engine: Engine) -> None:
+    async with engine.http() as http:
         await limit(http, 10_000, "consumer_byte_rate")
         url = f"{http.url}/rooms/r/subscribe".replace("http", "ws")
         async with http.session.ws_connect(url) as socket:
@@ -194,9 +201,9 @@ async def test_a_stream_above_the_quota_waits_and_loses_nothing(tmp_path: Path) 
 
 
 @in_uvloop
-async def test_metrics_show_the_clients_that_used_a_quota_last(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
-        quotas = http.node._shared.services.quotas
+async def test_metrics_show_the_clients_that_used_a_quota_last(engine: Engine) -> None:
+    async with engine.http() as http:
+        quotas = http.quotas
         await quotas.alter([Alteration(entity_of([("client-id", None)]), {"producer_byte_rate": 10.0})])
         for number in range(150):
             client = quotas.client("alice", f"app-{number}")

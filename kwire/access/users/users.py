@@ -236,6 +236,14 @@ def check_name(name: str) -> None:
         raise ValueError("the user name is not valid: it is not in the normal form of SASLprep (RFC 4013)")
 
 
+def check_password_length(password: str, length_min: int) -> None:
+    """Raise ValueError if a new password is shorter than `length_min` characters."""
+    if not password:
+        raise ValueError("the password must not be empty")
+    if len(password) < length_min:
+        raise ValueError(f"the password must have at least {length_min} characters")
+
+
 def _value_of(credentials: Credentials) -> dict[str, Any]:
     return {"credentials": {mechanism.mechanism: one.as_json() for mechanism, one in credentials.items()}}
 

@@ -1,5 +1,6 @@
 """The context of a request that a bridge handles: its rights, and the services of the handlers."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from kwire.access.access import Access
@@ -23,6 +24,8 @@ class RequestServices(NamedTuple):
     quotas: Quotas
     audit: Audit
     upstream: Upstream
+    # Called with the name of a topic that was created, changed or deleted.
+    on_topic_change: Callable[[str], None]
     # Whether clients may delete topics: delete.topic.enable.
     is_delete_allowed: bool
 

@@ -69,6 +69,7 @@ async def create_topics(context: RequestContext, request: CreateTopicsRequest) -
             if created.error_code == ErrorCode.NONE and not request.validate_only:
                 facts = {"partitions": created.num_partitions, "settings": settings.get(created.name, [])}
                 context.audit.changed("topic.created", TOPIC, created.name, facts)
+                context.services.on_topic_change(created.name)
             _hide_configs(context, created)
     response.topics += refused
     response.throttle_time_ms = max(response.throttle_time_ms, quota.throttle_ms)
@@ -120,6 +121,7 @@ async def delete_topics(context: RequestContext, request: DeleteTopicsRequest) -
             if deleted.error_code == ErrorCode.NONE:
                 name = deleted.name or names.get(bytes(deleted.topic_id), "")
                 context.audit.changed("topic.deleted", TOPIC, name)
+                context.services.on_topic_change(name)
     response.responses += refused
     response.throttle_time_ms = max(response.throttle_time_ms, quota.throttle_ms)
     return response
@@ -173,6 +175,7 @@ async def create_partitions(context: RequestContext, request: CreatePartitionsRe
         for changed in response.results:
             if changed.error_code == ErrorCode.NONE and not request.validate_only:
                 context.audit.changed("topic.extended", TOPIC, changed.name, {"partitions": wanted.get(changed.name)})
+                context.services.on_topic_change(changed.name)
     response.results += refused
     response.throttle_time_ms = max(response.throttle_time_ms, quota.throttle_ms)
     return response

@@ -16,6 +16,7 @@ from kwire.coordinator.group.consumer.patterns import InvalidPattern
 from kwire.coordinator.group.consumer.regexes import Matcher
 from kwire.errors import ErrorCode, KafkaError
 from kwire.kafka_client.topic_names import INTERNAL_PREFIX
+from kwire.streams.remote.transactions.writer import WRITER_PREFIX
 from kwire.wire.messages.describe_transactions import (
     DESCRIBE_TRANSACTIONS,
     DescribeTransactionsRequest,
@@ -101,7 +102,7 @@ async def init_producer_id(context: RequestContext, request: InitProducerIdReque
         return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     if wanted is None or not plain_part(wanted):
         return _refused(ErrorCode.INVALID_REQUEST)
-    if wanted.startswith(INTERNAL_PREFIX):
+    if wanted.startswith((INTERNAL_PREFIX, WRITER_PREFIX)):
         return _refused(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
     outcome = await context.upstream.ask_coordinator(
         TRANSACTION, wanted, INIT_PRODUCER_ID, context.api_version, request

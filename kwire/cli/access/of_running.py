@@ -16,9 +16,11 @@ from kwire.access.users.scram_credential import (
 )
 from kwire.access.users.users import check_name
 from kwire.cli.access.admin import AclsDisabled
+from kwire.cli.config.resources import BROKER, TYPES
 from kwire.cli.connection.error_texts import code_text
 from kwire.cli.connection.kafka_connection import KafkaConnection
 from kwire.cli.connection.settings import ClientSettings
+from kwire.config.settings.access import PASSWORD_LENGTH_MIN, PASSWORD_LENGTH_MIN_DEFAULT
 from kwire.errors import ErrorCode
 from kwire.kafka_client.login import Login
 from kwire.wire.messages.alter_user_scram_credentials import (
@@ -30,11 +32,13 @@ from kwire.wire.messages.alter_user_scram_credentials import (
 from kwire.wire.messages.create_acls import CREATE_ACLS, AclCreation, CreateAclsRequest
 from kwire.wire.messages.delete_acls import DELETE_ACLS, DeleteAclsFilter, DeleteAclsRequest
 from kwire.wire.messages.describe_acls import DESCRIBE_ACLS, DescribeAclsRequest
+from kwire.wire.messages.describe_configs import DESCRIBE_CONFIGS, DescribeConfigsRequest, DescribeConfigsResource
 from kwire.wire.messages.describe_user_scram_credentials import (
     DESCRIBE_USER_SCRAM_CREDENTIALS,
     DescribeUserScramCredentialsRequest,
     UserName,
 )
+from kwire.wire.messages.metadata import METADATA, MetadataRequest
 
 
 class RunningServer:
@@ -55,6 +59,19 @@ class RunningServer:
 
     def users(self) -> Mapping[str, Sequence[str]]:
         return {name: [one.mechanism for one in mechanisms] for name, mechanisms in sorted(self._described().items())}
+
+    def password_length_min(self) -> int:
+        """Return the setting of the server, or its default if the server does not show it or does not have it."""
+        brokers = self._request(METADATA, MetadataRequest(topics=[])).brokers
+        resources = [
+            DescribeConfigsResource(
+                resource_type=TYPES[BROKER], resource_name=str(broker.node_id), configuration_keys=[PASSWORD_LENGTH_MIN]
+            )
+            for broker in brokers[:1]
+        ]
+        results = self._request(DESCRIBE_CONFIGS, DescribeConfigsRequest(resources=resources)).results
+        values = [one.value for result in results for one in result.configs if one.name == PASSWORD_LENGTH_MIN]
+        return int(values[0]) if values else PASSWORD_LENGTH_MIN_DEFAULT
 
     def create_user(self, name: str, password: str) -> None:
         check_name(name)

@@ -18,6 +18,7 @@ from kwire.access.users.users import UserExists, UserNotFound, Users
 from kwire.broker.topics.adoption import DirectoryLocks
 from kwire.clock import SystemClock
 from kwire.concurrency.disk_lanes import DiskLanes
+from kwire.config.settings.access import PASSWORD_LENGTH_MIN_DEFAULT
 from kwire.metastore import EmbeddedMetaStore
 from storage.data_directory.store import LOCK_NAME, make_data_dir
 from storage.disk.files import Files
@@ -60,6 +61,10 @@ class StoppedServer:
 
     def users(self) -> Mapping[str, Sequence[str]]:
         return {name: [one.mechanism for one in self._users.describe(name) or ()] for name in self._users.names()}
+
+    def password_length_min(self) -> int:
+        # The settings are not in the data directory.
+        return PASSWORD_LENGTH_MIN_DEFAULT
 
     def create_user(self, name: str, password: str) -> None:
         try:

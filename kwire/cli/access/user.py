@@ -50,7 +50,7 @@ def create(admin: AccessAdmin, options: argparse.Namespace) -> None:
     acls = _acls_of_role(options)
     if name in admin.users():
         raise ValueError(f"user {name} exists already: change its password with kwire user passwd")
-    password = new_password(name, options)
+    password = new_password(name, admin.password_length_min(), options)
     # The ACLs come first: if they cannot be added, there is no user without the rights that it should have.
     known = set(admin.acls(all_acls_of(name))) if acls else set()
     new = [acl for acl in acls if acl not in known]
@@ -89,7 +89,8 @@ def list_users(admin: AccessAdmin, options: argparse.Namespace) -> None:
 def change_password(admin: AccessAdmin, options: argparse.Namespace) -> None:
     if options.name not in admin.users():
         raise ValueError(f"user {options.name} does not exist")
-    admin.set_password(options.name, new_password(options.name, options))
+    password = new_password(options.name, admin.password_length_min(), options)
+    admin.set_password(options.name, password)
     print_done("changed", [options.name], options)
 
 

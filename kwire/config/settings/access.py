@@ -1,12 +1,16 @@
 """Broker settings of the authorizer, and of the keys for stored secrets."""
 
-from kwire.config.setting import Kind, Setting, one_of
+from kwire.config.setting import Kind, Setting, between, one_of
 
 KAFKA_AUTHORIZERS = (
     "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     "kafka.security.authorizer.AclAuthorizer",
 )
 NO_AUTHORIZER, ACL_AUTHORIZER = "none", "acl"
+PASSWORD_LENGTH_MIN = "kwire.password.length.min"
+PASSWORD_LENGTH_MIN_DEFAULT = 8
+# Longer values would refuse passwords that password managers make.
+PASSWORD_LENGTH_MIN_MAX = 64
 
 ACCESS_SETTINGS = (
     Setting(
@@ -34,6 +38,14 @@ ACCESS_SETTINGS = (
         Kind.BOOLEAN,
         False,
         "Whether resources without any ACL are open to every client. By default only super users may use them.",
+    ),
+    Setting(
+        PASSWORD_LENGTH_MIN,
+        Kind.INT,
+        PASSWORD_LENGTH_MIN_DEFAULT,
+        "Minimum number of characters of a password that is set with kwire user or over HTTP. Existing passwords are "
+        "not affected. Kafka's tools send salted passwords, whose length the server cannot know.",
+        between(1, PASSWORD_LENGTH_MIN_MAX),
     ),
 )
 

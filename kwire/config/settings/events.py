@@ -1,6 +1,6 @@
 """Broker settings of the event store."""
 
-from kwire.config.setting import Kind, Setting, at_least
+from kwire.config.setting import Kind, Setting, at_least, begins_with
 
 EVENT_SETTINGS = (
     Setting(
@@ -17,5 +17,15 @@ EVENT_SETTINGS = (
         None,
         "Directory in which each event of the event store is also written to a file of its own, so that events can be "
         "read with ordinary tools. If it is not set, no files are written. The log remains authoritative.",
+    ),
+    Setting(
+        "kwire.bridge.events.topic",
+        Kind.STRING,
+        "__kwire_event_journal",
+        "Topic of the cluster in which a bridge stores the order of all events. It belongs to the data directory of "
+        "the bridge that has used it first; of several bridges with this directory, the one that was started last "
+        "serves the events. A server ignores this setting.",
+        # Users of the bridge neither see nor change such topics.
+        begins_with("__"),
     ),
 )

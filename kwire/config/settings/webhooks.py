@@ -1,6 +1,6 @@
 """Broker settings of webhooks."""
 
-from kwire.config.setting import Kind, Rule, Setting, SettingValue, at_least, between
+from kwire.config.setting import Kind, Rule, Setting, SettingValue, at_least, begins_with, between
 
 PORT_MAX = 65535
 ALL_PORTS = "*"
@@ -125,5 +125,7 @@ WEBHOOK_SETTINGS = (
         "__kwire_webhooks",
         "Topic of the cluster in which a bridge stores webhooks and their progress. The bridge that was started last "
         "with a topic delivers its webhooks. A server ignores this setting.",
+        # Users of the bridge neither see nor change such topics.
+        begins_with("__"),
     ),
 )

@@ -50,6 +50,10 @@ class GroupDefinitions:
         names = self._names().page(f"{after}\0" if after else "", count)
         return [found for name in names if (found := self.find(name)) is not None]
 
+    @property
+    def count(self) -> int:
+        return len(self._names())
+
     def _names(self) -> OrderedKeys:
         if self._known is None:
             self._known = OrderedKeys()

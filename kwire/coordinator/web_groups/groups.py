@@ -162,9 +162,7 @@ class WebGroups(ABC):
         generation: int | None = None,
     ) -> None:
         """Commit offsets, given as (partition, next offset). On return they are durable. Raises the first error."""
-        topic = await self._topic(self.find(group_id).topic)
-        for index, _ in offsets:
-            check_partition(topic, index)
+        topic = await self._topic_with(self.find(group_id), [index for index, _ in offsets])
         await self._commit(group_id, topic, offsets, member_id, generation)
         if member_id is None:
             self._audit.changed("group.offsets_set", GROUP, group_id, {"topics": [topic.name]})
@@ -174,9 +172,7 @@ class WebGroups(ABC):
 
         Offsets that were committed for a deleted topic of the same name are ignored.
         """
-        topic = await self._topic(self.find(group_id).topic)
-        for index in partitions:
-            check_partition(topic, index)
+        topic = await self._topic_with(self.find(group_id), partitions)
         return await self._committed(group_id, topic, partitions)
 
     # --- readers of members
@@ -241,4 +237,11 @@ class WebGroups(ABC):
         topic = await self._topics.find(name) if not name.startswith(RESERVED_PREFIX) else None
         if topic is None:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")
+        return topic
+
+    async def _topic_with(self, definition: GroupDefinition, partitions: Sequence[int]) -> StreamTopic:
+        """Return the topic of a group. Raises KafkaError if it does not have all these partitions."""
+        topic = await self._topic(definition.topic)
+        for index in partitions:
+            check_partition(topic, index)
         return topic

@@ -1,11 +1,12 @@
 """GroupOffsets: commits and fetches the offsets of groups of a cluster. All methods raise KafkaError."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kwire.errors import ErrorCode
 from kwire.kafka_client.errors import error_code, refusal
-from kwire.kafka_client.groups.coordinators import PASSING, Coordinators
+from kwire.kafka_client.groups.coordinators import GROUPS_PER_REQUEST, PASSING, Coordinators
+from kwire.kafka_client.link import Purpose
 from kwire.wire.messages.offset_commit import (
     OFFSET_COMMIT,
     OffsetCommitRequest,
@@ -22,11 +23,14 @@ from kwire.wire.messages.offset_fetch import (
     OffsetFetchResponse,
     OffsetFetchResponsePartition,
     OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic,
+    OffsetFetchResponseTopics,
 )
 
 # The last versions with names of topics instead of ids.
 COMMIT_VERSION_MAX: Final = 9
 FETCH_VERSION_MAX: Final = 9
+SEVERAL_GROUPS_VERSION: Final = 8
 # In a commit: not by a member. The coordinator accepts it while the group has no members.
 NO_MEMBER: Final = ""
 NO_GENERATION: Final = -1
@@ -100,15 +104,40 @@ class GroupOffsets:
         if code:
             raise refusal(f"the offsets of group {group_id!r}", code)
         # The versions before 8 are of one group.
-        found = response.groups[0].topics if response.groups else response.topics
-        return {
-            topic.name: {
-                one.partition_index: Committed(one.committed_offset, one.committed_leader_epoch, one.metadata or "")
-                for one in topic.partitions
-                if one.committed_offset != NO_OFFSET
-            }
-            for topic in found
+        return _offsets_in(response.groups[0].topics if response.groups else response.topics)
+
+    async def committed_of_all(self, group_ids: Iterable[str]) -> Mapping[str, OffsetsOfGroup]:
+        """Return all committed offsets of groups by their ids, in few requests."""
+        found: dict[str, OffsetsOfGroup] = {}
+        for node, ids in (await self._coordinators.nodes_of(group_ids)).items():
+            link = self._coordinators.cluster.link(node, Purpose.CONTROL)
+            connection = await link.connection()
+            if not connection.versions.has(OFFSET_FETCH, SEVERAL_GROUPS_VERSION):
+                for group_id in ids:
+                    found[group_id] = await self.committed(group_id)
+                continue
+            for first in range(0, len(ids), GROUPS_PER_REQUEST):
+                request = OffsetFetchRequest(
+                    groups=[_group(one, None) for one in ids[first : first + GROUPS_PER_REQUEST]]
+                )
+                response: OffsetFetchResponse = await link.request(OFFSET_FETCH, request, version_max=FETCH_VERSION_MAX)
+                for group in response.groups:
+                    if group.error_code:
+                        self._coordinators.moved(group.group_id)
+                        raise refusal(f"the offsets of group {group.group_id!r}", group.error_code)
+                    found[group.group_id] = _offsets_in(group.topics)
+        return found
+
+
+def _offsets_in(topics: Sequence[OffsetFetchResponseTopic | OffsetFetchResponseTopics]) -> OffsetsOfGroup:
+    return {
+        topic.name: {
+            one.partition_index: Committed(one.committed_offset, one.committed_leader_epoch, one.metadata or "")
+            for one in topic.partitions
+            if one.committed_offset != NO_OFFSET
         }
+        for topic in topics
+    }
 
 
 def _group(group_id: str, topics: Mapping[str, Sequence[int]] | None) -> OffsetFetchRequestGroup:

@@ -14,7 +14,7 @@ from kwire.config import WebhooksConfig
 from kwire.descriptors import WEBHOOKS, Descriptors
 from kwire.server.outbound.address_rules import AddressRules
 from kwire.server.outbound.webhook_sender import WebhookSender
-from kwire.streams.topic_directory import TopicDirectory
+from kwire.streams.topic_directory import TopicFinder
 from kwire.streams.webhooks.webhooks import Webhooks, WebhookStorage
 
 
@@ -23,7 +23,7 @@ class WebhookDelivery:
 
     def __init__(
         self,
-        topics: TopicDirectory,
+        topics: TopicFinder,
         storage: WebhookStorage,
         clock: Clock,
         config: WebhooksConfig,

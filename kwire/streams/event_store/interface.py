@@ -1,6 +1,6 @@
 """What HTTP handlers use of an event store, wherever it is. Its events are published with `EventCommands`."""
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kwire.streams.event_store.global_reader import GlobalReader
 from kwire.streams.log import StreamLog
@@ -38,3 +38,16 @@ class EventTopicDirectory(Protocol):
     def schemas(self, topic: StreamTopic) -> "TopicSchemas":
         """Return the schemas of a topic; raises NotAnEventTopic if it has none."""
         ...
+
+
+class EventStoreFacts(NamedTuple):
+    """The state of the event store of a bridge, for metrics."""
+
+    is_open: bool
+    # Why it is not; empty if it is, or if there are no event topics.
+    problem: str
+    topics: int
+    commits: int
+    events: int
+    transactions: int
+    waiting_commits: int

@@ -12,10 +12,9 @@ from typing import Final
 
 from kwire.broker.topics.names import check_name
 from kwire.errors import ErrorCode, KafkaError
-from kwire.kafka_client.admin import Admin
 from kwire.kafka_client.errors import refusal
 from kwire.kafka_client.metadata import TopicMetadata
-from kwire.kafka_client.topic_names import INTERNAL_PREFIX, TopicNames
+from kwire.kafka_client.topic_names import INTERNAL_PREFIX, ListedTopic, TopicNames
 from kwire.streams.remote.log import RemoteLog
 from kwire.streams.remote.logs import MISSING_MAX, RemoteLogs
 from kwire.streams.remote.topic_limits import TopicLimits
@@ -99,7 +98,7 @@ class RemoteTopics:
         self.marks = marks
         self._logs = logs
         self._cluster = logs.cluster
-        self._admin = Admin(logs.cluster)
+        self._admin = logs.admin
         self._limits = TopicLimits(self._admin)
         self._names = TopicNames(logs.cluster)
         self._known: OrderedDict[str, RemoteTopic] = OrderedDict()
@@ -137,6 +136,14 @@ class RemoteTopics:
 
     async def names_from(self, start: str, limit: int) -> Sequence[str]:
         return await self._names.names_from(start, limit)
+
+    async def topics_from(self, start: str, limit: int) -> Sequence[ListedTopic]:
+        """Return up to `limit` topics whose names do not sort before `start`, in order."""
+        return await self._names.topics_from(start, limit)
+
+    async def settings(self, names: Sequence[str], keys: Sequence[str]) -> Mapping[str, Mapping[str, str | None]]:
+        """Return some settings of several topics. Topics whose settings the cluster does not show are left out."""
+        return await self._admin.configs_of_topics(names, keys)
 
     def _ask(self, name: str) -> "asyncio.Task[RemoteTopic | None]":
         """Return the task that asks the cluster for a topic. Callers at the same time share it."""

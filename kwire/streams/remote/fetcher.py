@@ -134,6 +134,9 @@ class Fetcher:
         if response.error_code:
             raise refusal(f"the Fetch of broker {self.node}", response.error_code)
         await self._take(response)
+        if response.responses:
+            # New events are delivered before the next request is made and sent, which takes time on the event loop.
+            await asyncio.sleep(0)
 
     def _request(self, asked: SessionRequest) -> FetchRequest:
         topics: dict[tuple[str, bytes], list[FetchPartition]] = {}

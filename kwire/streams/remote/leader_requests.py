@@ -1,21 +1,34 @@
-"""LeaderRequests: queries to the leader of a partition, repeated while the leader moves or cannot be reached."""
+"""LeaderRequests: queries to the leader of a partition, repeated while the leader moves or cannot be reached.
+
+Queries for offsets that arrive together share a request: the first use of a log needs several of them.
+"""
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Any, Final, Protocol
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
 
 from kwire.errors import ErrorCode, KafkaError
+from kwire.kafka_client.batched_requests import BatchedRequests
 from kwire.kafka_client.cluster import Cluster
 from kwire.kafka_client.errors import RETRIABLE, UNCERTAIN, Unreachable, refusal
 from kwire.kafka_client.link import Purpose
-from kwire.wire.messages.list_offsets import LIST_OFFSETS, ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
+from kwire.wire.messages.list_offsets import (
+    LIST_OFFSETS,
+    ListOffsetsPartition,
+    ListOffsetsPartitionResponse,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
 from kwire.wire.schema import Api
 
 log = logging.getLogger("kwire.streams.remote")
 
 # How long a query is repeated.
 QUERY_SECONDS: Final = 30.0
+# The partitions of one ListOffsets request.
+OFFSETS_PER_REQUEST_MAX: Final = 500
 
 EARLIEST: Final = -2
 LATEST: Final = -1
@@ -36,9 +49,18 @@ class Target(Protocol):
     def check(self) -> None: ...
 
 
+class _OffsetQuestion(NamedTuple):
+    topic: str
+    partition: int
+    timestamp_ms: int
+
+
 class LeaderRequests:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
+        # By broker, isolation level, and constant of the request (0 for a time): a request has one isolation level,
+        # and no partition twice.
+        self._offsets: dict[tuple[int, int, int], BatchedRequests[_OffsetQuestion, ListOffsetsPartitionResponse]] = {}
 
     async def ask(
         self,
@@ -52,13 +74,22 @@ class LeaderRequests:
 
         Raises KafkaError: an error that does not pass, or the last one after QUERY_SECONDS.
         """
+
+        async def attempt() -> Any:
+            return await self._cluster.request_leader(target.topic, target.partition, api, message, purpose)
+
+        return await self._repeat(target, api, attempt, code_of)
+
+    async def _repeat(
+        self, target: Target, api: Api, attempt: Callable[[], Awaitable[Any]], code_of: Callable[[Any], int]
+    ) -> Any:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + QUERY_SECONDS
         backoff = self._cluster.backoff()
         while True:
             target.check()
             try:
-                response = await self._cluster.request_leader(target.topic, target.partition, api, message, purpose)
+                response = await attempt()
                 code = code_of(response)
                 if not code:
                     return response
@@ -87,19 +118,41 @@ class LeaderRequests:
 
     async def find_offset(self, target: Target, timestamp_ms: int, isolation: int) -> tuple[int, int]:
         """Return offset and timestamp for a time or one of the constants; NO_OFFSET if there is none."""
+        question = _OffsetQuestion(target.topic, target.partition, timestamp_ms)
+
+        async def attempt() -> ListOffsetsPartitionResponse:
+            node = self._cluster.metadata.leader(target.topic, target.partition).node
+            key = node, isolation, min(timestamp_ms, 0)
+            batched = self._offsets.get(key)
+            if batched is None:
+                batched = self._offsets[key] = BatchedRequests(
+                    partial(self._ask_offsets, node, isolation), OFFSETS_PER_REQUEST_MAX
+                )
+            return await batched.ask(_name_of(target.topic, target.partition), question)
+
+        found = await self._repeat(target, LIST_OFFSETS, attempt, lambda answer: int(answer.error_code))
+        return found.offset, found.timestamp
+
+    async def _ask_offsets(
+        self, node: int, isolation: int, questions: Sequence[_OffsetQuestion]
+    ) -> Mapping[str, ListOffsetsPartitionResponse]:
+        topics: dict[str, list[ListOffsetsPartition]] = {}
+        for one in questions:
+            asked = ListOffsetsPartition(partition_index=one.partition, timestamp=one.timestamp_ms)
+            topics.setdefault(one.topic, []).append(asked)
         request = ListOffsetsRequest(
             replica_id=-1,
             isolation_level=isolation,
-            topics=[
-                ListOffsetsTopic(
-                    name=target.topic,
-                    partitions=[ListOffsetsPartition(partition_index=target.partition, timestamp=timestamp_ms)],
-                )
-            ],
+            topics=[ListOffsetsTopic(name=name, partitions=partitions) for name, partitions in topics.items()],
             timeout_ms=int(QUERY_SECONDS * 1000),
         )
-        response = await self.ask(
-            target, LIST_OFFSETS, request, lambda found: int(found.topics[0].partitions[0].error_code)
-        )
-        found = response.topics[0].partitions[0]
-        return found.offset, found.timestamp
+        response = await self._cluster.link(node, Purpose.CONTROL).request(LIST_OFFSETS, request)
+        return {
+            _name_of(topic.name, found.partition_index): found
+            for topic in response.topics
+            for found in topic.partitions
+        }
+
+
+def _name_of(topic: str, partition: int) -> str:
+    return f"{topic}-{partition}"

@@ -70,6 +70,7 @@ class RemoteLog(StreamLog):
         "_size_bytes",
         "_start",
         "_watchers",
+        "append_refusal",
         "incarnation",
         "is_being_deleted",
         "is_known",
@@ -102,6 +103,8 @@ class RemoteLog(StreamLog):
         self._is_gone = False
         # Set by the process that deletes the topic, so that it acknowledges no append that would be deleted.
         self.is_being_deleted = False
+        # Why `append` is refused, for logs that only transactions may write to.
+        self.append_refusal: KafkaError | None = None
         self._watchers: set[Watcher] = set()
         self._awaiting_fetch: list[Completed] = []
         self._asking: asyncio.Task[None] | None = None
@@ -199,6 +202,8 @@ class RemoteLog(StreamLog):
     def append(self, batch: memoryview, header: BatchHeader, appended: Appended) -> None:
         if self.is_closing:
             appended(deleted(self.topic))
+        elif self.append_refusal is not None:
+            appended(self.append_refusal)
         elif len(batch) > self.queue.max_batch_bytes:
             self._logs.check_max_batch_bytes(self.topic)
             appended(

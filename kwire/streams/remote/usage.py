@@ -2,10 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from kwire.errors import KafkaError
+from kwire.kafka_client.batched_requests import BatchedRequests
 from kwire.kafka_client.cluster import Cluster
 from kwire.kafka_client.link import Purpose
 from kwire.streams.log import Usage
@@ -23,11 +25,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kwire.streams.remote")
 
+# The topics of one DescribeLogDirs request. A broker looks through all of its logs for each request.
+TOPICS_PER_REQUEST_MAX: Final = 500
+
 
 class Usages:
     def __init__(self, cluster: Cluster, requests: LeaderRequests) -> None:
         self._cluster = cluster
         self._requests = requests
+        # By broker.
+        self._sizes: dict[int, BatchedRequests[DescribableLogDirTopic, Mapping[int, int]]] = {}
 
     async def ask(self, one: "RemoteLog") -> Usage:
         """Return the size of a log and its newest timestamp, as far as the cluster allows: DescribeLogDirs needs the
@@ -53,21 +60,29 @@ class Usages:
             sizes |= found
         return [sizes.get(partition, 0) for partition in range(partition_count)]
 
-    async def _sizes_or_none(self, node: int, topic: str, partitions: list[int]) -> dict[int, int]:
+    async def _sizes_or_none(self, node: int, topic: str, partitions: list[int]) -> Mapping[int, int]:
         try:
             return await self._sizes_on(node, topic, partitions)
         except KafkaError as error:
             log.info("the sizes of topic %r on broker %d are not known: %s", topic, node, error)
             return {}
 
-    async def _sizes_on(self, node: int, topic: str, partitions: list[int]) -> dict[int, int]:
-        request = DescribeLogDirsRequest(topics=[DescribableLogDirTopic(topic=topic, partitions=partitions)])
+    async def _sizes_on(self, node: int, topic: str, partitions: list[int]) -> Mapping[int, int]:
+        batched = self._sizes.get(node)
+        if batched is None:
+            batched = self._sizes[node] = BatchedRequests(partial(self._ask_sizes, node), TOPICS_PER_REQUEST_MAX)
+        return await batched.ask(topic, DescribableLogDirTopic(topic=topic, partitions=partitions))
+
+    async def _ask_sizes(self, node: int, topics: Sequence[DescribableLogDirTopic]) -> Mapping[str, Mapping[int, int]]:
+        request = DescribeLogDirsRequest(topics=list(topics))
         response = await self._cluster.link(node, Purpose.CONTROL).request(DESCRIBE_LOG_DIRS, request)
-        sizes: dict[int, int] = {}
+        # A broker leaves out what it does not have.
+        sizes: dict[str, dict[int, int]] = {one.topic: {} for one in topics}
         for directory in response.results:
             for described in directory.topics:
+                found = sizes.setdefault(described.name, {})
                 for partition in described.partitions:
                     if not partition.is_future_key:
                         index = partition.partition_index
-                        sizes[index] = sizes.get(index, 0) + partition.partition_size
+                        found[index] = found.get(index, 0) + partition.partition_size
         return sizes

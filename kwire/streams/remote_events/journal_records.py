@@ -47,6 +47,13 @@ def commits_of(number: int, data: memoryview) -> Iterator[JournalCommit]:
         position += event_count_of(commit.parts)
 
 
+def is_same_commit(one: JournalCommit, other: JournalCommit) -> bool:
+    """Whether two commits have the same position and the same events. The ids of events have the process in them."""
+    return one.position == other.position and [
+        (part.topic_id, part.base_offset, bytes(part.batch)) for part in one.parts
+    ] == [(part.topic_id, part.base_offset, bytes(part.batch)) for part in other.parts]
+
+
 class JournalLog(NumberedLog):
     """The journal with global positions as offsets."""
 

@@ -5,7 +5,7 @@ what is needed to get the same state from the end of the journal, so that a star
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final, NamedTuple, Self
 
 from kwire.streams.event_store.idempotency_keys import KEYS_JOURNAL_BYTES, IdempotencyKeys
@@ -20,22 +20,31 @@ MARK_BYTES: Final = 1024 * 1024
 class Checkpoint(NamedTuple):
     """The topic id of a journal, and the state when `position` was the next global position.
 
-    All commits from `offset` on have to be read again, to find the idempotency keys. Numbers never fall by that.
+    `known_offset` is the offset after the last batch of this state. Commits from `offset` on are read again, to find
+    the idempotency keys. Numbers never fall by that.
     """
 
     journal_id: bytes
     offset: int
+    known_offset: int
     position: int
     ends: Mapping[bytes, int]
 
     def as_value(self) -> dict[str, Any]:
         ends = {topic_id.hex(): end for topic_id, end in self.ends.items()}
-        return {"journal_id": self.journal_id.hex(), "offset": self.offset, "position": self.position, "ends": ends}
+        return {
+            "journal_id": self.journal_id.hex(),
+            "offset": self.offset,
+            "known_offset": self.known_offset,
+            "position": self.position,
+            "ends": ends,
+        }
 
     @classmethod
     def of_value(cls, value: Mapping[str, Any]) -> Self:
         ends = {bytes.fromhex(topic_id): end for topic_id, end in value["ends"].items()}
-        return cls(bytes.fromhex(value["journal_id"]), value["offset"], value["position"], ends)
+        journal_id = bytes.fromhex(value["journal_id"])
+        return cls(journal_id, value["offset"], value["known_offset"], value["position"], ends)
 
 
 class _Mark(NamedTuple):
@@ -49,14 +58,15 @@ class JournalState:
     """The state after all batches that `apply` was called with, in their order."""
 
     def __init__(self, journal_id: bytes, checkpoint: Checkpoint | None) -> None:
-        """A checkpoint of another journal is not used."""
-        is_same = checkpoint is not None and checkpoint.journal_id == journal_id
+        """`checkpoint` is one of this journal."""
+        used = checkpoint or Checkpoint(journal_id, 0, 0, 0, {})
         self._journal_id = journal_id
         self.keys = IdempotencyKeys()
-        self.position = checkpoint.position if is_same and checkpoint is not None else 0
-        self.ends = dict(checkpoint.ends) if is_same and checkpoint is not None else {}
-        # The offset after the last batch.
-        self.next_offset = checkpoint.offset if is_same and checkpoint is not None else 0
+        self.position = used.position
+        self.ends = dict(used.ends)
+        # The offset after the last batch that was applied, and the one up to which positions and ends are known.
+        self.next_offset = used.offset
+        self.known_offset = used.known_offset
         self._marks = deque((_Mark(self.next_offset, 0),))
         self._bytes = 0
 
@@ -71,7 +81,12 @@ class JournalState:
             while len(self._marks) > 1 and self._bytes - self._marks[1].bytes_before >= KEYS_JOURNAL_BYTES:
                 self._marks.popleft()
         self._bytes += size_bytes
-        self.next_offset = next_offset
+        self.read_to(next_offset)
+
+    def read_to(self, offset: int) -> None:
+        """All batches before an offset were applied."""
+        self.next_offset = max(self.next_offset, offset)
+        self.known_offset = max(self.known_offset, offset)
 
     def apply(self, commit: JournalCommit) -> None:
         end = commit.position
@@ -82,9 +97,10 @@ class JournalState:
         self.position = max(self.position, end)
         self.keys.restore(commit)
 
-    def forget(self, topic_id: bytes) -> None:
-        """A topic was deleted."""
-        self.ends.pop(topic_id, None)
+    def forget_others(self, topic_ids: Collection[bytes]) -> None:
+        """Forget the ends of all other topics, which were deleted."""
+        self.ends = {topic_id: end for topic_id, end in self.ends.items() if topic_id in topic_ids}
 
     def checkpoint(self) -> Checkpoint:
-        return Checkpoint(self._journal_id, self._marks[0].offset, self.position, dict(self.ends))
+        offset = self._marks[0].offset
+        return Checkpoint(self._journal_id, offset, self.known_offset, self.position, dict(self.ends))

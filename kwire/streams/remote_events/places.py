@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from typing import Final, NamedTuple
 
 # If more places are known, every second one is forgotten.
-PLACES_MAX: Final = 2000
+PLACES_MAX: Final = 250
 
 
 class Place(NamedTuple):

@@ -10,7 +10,6 @@ import logging
 from typing import Final
 
 from kwire.errors import KafkaError
-from kwire.kafka_client.admin import Admin
 from kwire.streams.remote.log import RemoteLog
 from kwire.streams.remote.logs import RemoteLogs
 from kwire.streams.remote_rooms.rooms import RemoteRooms
@@ -32,7 +31,7 @@ class CountRetention:
     def __init__(self, rooms: RemoteRooms, logs: RemoteLogs) -> None:
         self._rooms = rooms
         self._logs = logs
-        self._admin = Admin(logs.cluster)
+        self._admin = logs.admin
         self._requests = asyncio.Semaphore(REQUESTS_MAX)
         self.trimmed_count = 0
         self.failures = 0

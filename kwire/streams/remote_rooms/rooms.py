@@ -21,7 +21,6 @@ from kwire.errors import (
     TooManyRooms,
     TopicHasPartitions,
 )
-from kwire.kafka_client.admin import Admin
 from kwire.streams.remote.agreement import AGREEMENT_SECONDS, await_deletion
 from kwire.streams.remote.log import RemoteLog
 from kwire.streams.remote.logs import RemoteLogs
@@ -45,7 +44,7 @@ from kwire.streams.rooms.settings import (
 )
 
 # The maximum number of topics that are being created at the same time. Further ones wait.
-CREATIONS_MAX: Final = 32
+CREATIONS_MAX: Final = 200
 PARTITION: Final = 0
 
 
@@ -75,11 +74,13 @@ class RemoteRooms:
     ) -> None:
         self.records = records
         self.config = config
+        # Called after the topic of a room was created or deleted.
+        self.on_topic_change: Callable[[str], None] = lambda topic: None
         # The topics that were used since `take_used`.
         self._used: set[str] = set()
         self._logs = logs
         self._cluster = logs.cluster
-        self._admin = Admin(logs.cluster)
+        self._admin = logs.admin
         self._subscribers = subscribers
         self._clock = clock
         self._audit = audit
@@ -259,6 +260,7 @@ class RemoteRooms:
         self._logs.drop(topic)
         await self.records.remove(topic)
         await await_deletion(self._cluster, topic, log.topic_id)
+        self.on_topic_change(topic)
 
     async def _create(self, name: str, retention: RoomRetention) -> bool:
         """Create a topic. Returns False if it exists by then, or if another call creates it."""
@@ -285,19 +287,23 @@ class RemoteRooms:
             done.exception()
 
     async def _create_topic(self, topic: str, retention: RoomRetention) -> bool:
-        deadline = asyncio.get_running_loop().time() + AGREEMENT_SECONDS
+        loop = asyncio.get_running_loop()
         configs = new_topic_configs(retention)
         backoff = self._cluster.backoff()
         async with self._creations:
             is_new = False
+            # It does not include the time that the room waits for others, and that the cluster needs for the creation.
+            deadline: float | None = None
             while True:
                 try:
                     if not is_new:
                         await self._admin.create_topic(topic, 1, configs)
-                        is_new = True
+                        is_new, deadline = True, None
                 except KafkaError as error:
                     if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
                         raise
+                if deadline is None:
+                    deadline = loop.time() + AGREEMENT_SECONDS
                 try:
                     log = await self._logs.open(topic, PARTITION)
                     break
@@ -305,12 +311,13 @@ class RemoteRooms:
                     # A broker does not know the new topic yet, or the topic that existed is being deleted.
                     if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                         raise
-                    if asyncio.get_running_loop().time() > deadline:
+                    if loop.time() > deadline:
                         raise
                 await asyncio.sleep(backoff.next_seconds())
             if is_new:
                 self._audit.changed("topic.created", TOPIC, topic, {"partitions": 1, "settings": sorted(configs)})
                 await self.records.put(topic, RoomRecord(log.incarnation, self._clock.now_ms(), retention))
+                self.on_topic_change(topic)
         return is_new
 
     async def _change(self, room: RemoteRoom, overrides: RoomOverrides) -> None:

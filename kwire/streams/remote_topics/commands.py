@@ -11,7 +11,7 @@ from kwire.access.audit.entries import NO_AUDIT, TOPIC, Audit
 from kwire.broker.topics.names import check_name
 from kwire.broker.topics.topics import protected_topic
 from kwire.errors import ErrorCode, KafkaError
-from kwire.kafka_client.admin import CLUSTER_DEFAULT, Admin
+from kwire.kafka_client.admin import CLUSTER_DEFAULT
 from kwire.streams.remote.agreement import agreement, await_deletion
 from kwire.streams.remote.directory import RemoteTopic, RemoteTopics
 from kwire.streams.remote.logs import RemoteLogs
@@ -37,7 +37,7 @@ class RemoteTopicCommands:
     ) -> None:
         self._logs = logs
         self._cluster = logs.cluster
-        self._admin = Admin(logs.cluster)
+        self._admin = logs.admin
         self._topics = topics
         self._rooms = rooms
         self._partition_count = partition_count

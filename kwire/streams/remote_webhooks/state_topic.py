@@ -7,19 +7,27 @@ await topic.close()
 
 Each batch is a transaction of one transactional id, so the bridge that opened it last is the only one that can store
 state. A bridge without changes to store writes its owner record every CHECK_SECONDS, and so notices that it was fenced.
+
+A bridge that takes over writes its owner record outside of a transaction first. So a bridge that was fenced finds the
+owner record of the other one, and does not take the topic back as if the cluster had ended its writer.
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Mapping
-from typing import Final
+from typing import Final, NoReturn
 
 from kwire.clock import Clock
 from kwire.errors import ErrorCode, KafkaError
 from kwire.streams.events.replay import KeyValue
 from kwire.streams.remote.log import RemoteLog
 from kwire.streams.remote.logs import RemoteLogs
-from kwire.streams.remote.transactions.writer import TransactionalWriter, TransactionBatch, UnknownTransaction
+from kwire.streams.remote.transactions.writer import (
+    WRITER_PREFIX,
+    TransactionalWriter,
+    TransactionBatch,
+    UnknownTransaction,
+)
 from kwire.streams.remote_webhooks.stored_state import OWNER, Owner, StoredState, encode
 from kwire.streams.remote_webhooks.topic_setup import PARTITION, create_state_topic, find_state_topic
 from kwire.streams.webhooks.definition_secrets import Value
@@ -69,30 +77,32 @@ class RemoteStateTopic:
         """The owner that was read."""
         return self._stored.owner
 
-    async def read(self) -> bool:
-        """Read what is stored and was not read before, without taking over. Returns False if there is no topic."""
+    async def read(self, *, is_complete: bool = False) -> bool:
+        """Read what is stored and was not read before, without taking over. Returns False if there is no topic.
+
+        A transaction may be open, and what follows it cannot be read. With `is_complete` this raises KafkaError.
+        """
         if self._log is None:
             self._log = await find_state_topic(self._logs, self.name)
         if self._log is None:
             return False
-        await self._settle(self._log, GLANCE_SECONDS)
+        if not await self._settle(self._log, GLANCE_SECONDS) and is_complete:
+            raise self._open_transaction()
         await self._stored.read(self._log)
         return True
 
     async def take_over(self) -> None:
         """Fence the bridge that has written to the topic, and read the rest of what it has stored."""
         assert self._log is not None
-        writer = TransactionalWriter(self._logs.cluster, f"kwire.webhooks.{self.name}")
+        writer = TransactionalWriter(self._logs.cluster, f"{WRITER_PREFIX}webhooks.{self.name}")
+        await self._announce_owner(self._log)
         try:
             await writer.open()
             self._writer = writer
             self._offset_min = self._log.committed_end
             await self._write_owner()
             if not await self._settle(self._log, SETTLE_SECONDS):
-                raise KafkaError(
-                    ErrorCode.CONCURRENT_TRANSACTIONS,
-                    f"topic {self.name!r} has a transaction that does not end: does something else write to it?",
-                )
+                raise self._open_transaction()
             await self._stored.read(self._log)
         except BaseException:
             self._writer = None
@@ -119,12 +129,11 @@ class RemoteStateTopic:
         self._log = await create_state_topic(self._logs, self.name)
         await self._stored.read(self._log)
         if not self._stored.is_empty:
-            error = KafkaError(
-                ErrorCode.TOPIC_ALREADY_EXISTS, f"another bridge has begun to store webhooks in topic {self.name!r}"
-            )
-            self._lose(error)
-            raise error
+            self._give_way()
         await self.take_over()
+        if self._stored.state or self._stored.definitions:
+            # They were stored since the last look. `records` was called before, so they have to be read anew.
+            self._give_way()
 
     async def append(self, batch: memoryview, header: BatchHeader) -> None:
         """Store a batch. Raises UnknownTransaction if it is not known whether it is stored."""
@@ -134,7 +143,7 @@ class RemoteStateTopic:
         written = TransactionBatch(self.name, log.topic_id, PARTITION, batch, self._offset_min)
         try:
             async with asyncio.timeout(WRITE_SECONDS):
-                await writer.write([written])
+                (offset,) = await writer.write([written])
         except TimeoutError:
             reason = f"the cluster has not answered for {WRITE_SECONDS:g} s"
             raise UnknownTransaction(writer.transactional_id, reason) from None
@@ -142,13 +151,25 @@ class RemoteStateTopic:
             if writer.is_fenced or error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 self._lose(error)
             raise
+        self._offset_min = max(self._offset_min, offset + 1)
         self._written_at = asyncio.get_running_loop().time()
 
     # --- ownership
 
+    async def _announce_owner(self, log: RemoteLog) -> None:
+        """Store the owner record while another bridge may still own the topic."""
+        appended: asyncio.Future[int | KafkaError] = asyncio.get_running_loop().create_future()
+        log.append(*self._owner_batch(), lambda outcome: None if appended.done() else appended.set_result(outcome))
+        outcome = await appended
+        if isinstance(outcome, KafkaError):
+            raise outcome
+
     async def _write_owner(self) -> None:
+        await self.append(*self._owner_batch())
+
+    def _owner_batch(self) -> tuple[memoryview, BatchHeader]:
         record = encode_record_body(encode([OWNER]), encode(self.owner), 0, b"")
-        await self.append(*build_batch_from_bodies([record], self._clock.now_ms()))
+        return build_batch_from_bodies([record], self._clock.now_ms())
 
     async def _check_regularly(self) -> None:
         loop = asyncio.get_running_loop()
@@ -159,6 +180,19 @@ class RemoteStateTopic:
                     await self._write_owner()
                 except KafkaError as error:
                     log.debug("the owner of topic %r was not written: %s", self.name, error)
+
+    def _give_way(self) -> NoReturn:
+        error = KafkaError(
+            ErrorCode.TOPIC_ALREADY_EXISTS, f"another bridge has begun to store webhooks in topic {self.name!r}"
+        )
+        self._lose(error)
+        raise error
+
+    def _open_transaction(self) -> KafkaError:
+        return KafkaError(
+            ErrorCode.CONCURRENT_TRANSACTIONS,
+            f"topic {self.name!r} has a transaction that does not end: does something else write to it?",
+        )
 
     def _lose(self, error: KafkaError) -> None:
         if not self.lost.done():

@@ -3,7 +3,6 @@
 from typing import Final
 
 from kwire.errors import ErrorCode, KafkaError
-from kwire.kafka_client.admin import Admin
 from kwire.streams.remote.agreement import agreement
 from kwire.streams.remote.log import RemoteLog
 from kwire.streams.remote.logs import RemoteLogs
@@ -24,7 +23,7 @@ NEW_TOPIC_CONFIGS: Final = {
 async def create_state_topic(logs: RemoteLogs, name: str) -> RemoteLog:
     """Create the topic if it does not exist, and return its log. Raises KafkaError."""
     try:
-        await Admin(logs.cluster).create_topic(name, 1, NEW_TOPIC_CONFIGS)
+        await logs.admin.create_topic(name, 1, NEW_TOPIC_CONFIGS)
     except KafkaError as error:
         if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
             raise
@@ -52,7 +51,7 @@ async def find_state_topic(logs: RemoteLogs, name: str) -> RemoteLog | None:
         raise
     known = logs.cluster.metadata.topics.get(name)
     problem = f"{len(known.leaders)} partitions" if known is not None and len(known.leaders) != 1 else ""
-    configs = await Admin(logs.cluster).topic_configs(name, (CLEANUP, BATCH_LIMIT))
+    configs = await logs.admin.topic_configs(name, (CLEANUP, BATCH_LIMIT))
     if configs.get(CLEANUP) != "compact":
         problem = f"{CLEANUP}={configs.get(CLEANUP)}"
     elif int(configs.get(BATCH_LIMIT) or 0) < BATCH_BYTES_MAX:

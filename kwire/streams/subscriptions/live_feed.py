@@ -238,7 +238,7 @@ class LiveFeed:
     def _decode(self) -> EventBatch | None:
         log, start = self.log, self.head
         if log.is_gone:
-            self._begin(self.subscribers, partial(_end, ROOM_NOT_FOUND, f"{self.name} was deleted"))
+            self._begin(self.subscribers, partial(_end, ROOM_NOT_FOUND, f"{self.name!r} was deleted"))
             return None
         if not self.ready and not self.blocked:
             self._skip_to(log.committed_end)

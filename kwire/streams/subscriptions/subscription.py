@@ -267,7 +267,7 @@ class Subscription:
             self._reader = None
             return batch
         if self._feed.log.is_gone:
-            self.end(ROOM_NOT_FOUND, f"{self.name} was deleted")
+            self.end(ROOM_NOT_FOUND, f"{self.name!r} was deleted")
             return None
         reader = self._reader
         if reader is None:

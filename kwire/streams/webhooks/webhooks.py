@@ -30,7 +30,7 @@ from kwire.errors import (
 from kwire.streams.event_store.event_ids import EventId
 from kwire.streams.events.event import EMPTY, Event
 from kwire.streams.subscriptions.start import Start, resolve_start
-from kwire.streams.topic_directory import StreamTopic, TopicDirectory
+from kwire.streams.topic_directory import StreamTopic, TopicFinder
 from kwire.streams.webhooks.audit import WebhookAudit
 from kwire.streams.webhooks.consumer import Attempt, AttemptResult, Consumer, ConsumerRules, DeadLetter, Outcome
 from kwire.streams.webhooks.cursor import RETRY_QUEUE_MAX
@@ -73,7 +73,7 @@ class Webhooks:
     def __init__(
         self,
         *,
-        topics: TopicDirectory,
+        topics: TopicFinder,
         storage: WebhookStorage,
         clock: Clock,
         send: Send,

@@ -54,6 +54,7 @@ class ClientFacts(msgspec.Struct, kw_only=True):
         | None
     )
     has_acls: Annotated[bool, msgspec.Meta(description="Whether the server has an authorizer with ACLs.")]
+    password_length_min: Annotated[int, msgspec.Meta(description="The minimum length of new passwords in characters.")]
     reads_audit: Annotated[bool, msgspec.Meta(description="Whether the client may READ the audit log.")]
     cluster_operations: Annotated[list[str], msgspec.Meta(description="Operations that are allowed on the cluster.")]
     topic_operations: Annotated[
@@ -114,6 +115,7 @@ async def _facts(services: AccessServices, access: RequestAccess, session: Sessi
         scope=None if access.scope is None else access.scope.name,
         role=None if needs_login else await _role(services, access),
         has_acls=services.authorizer.is_enabled,
+        password_length_min=services.password_length_min,
         reads_audit=not needs_login and access.allows_topic(Operation.READ, AUDIT_TOPIC),
         cluster_operations=[one.name for one in operations.get(ResourceType.CLUSTER, ()) if access.allows_cluster(one)],
         topic_operations=[

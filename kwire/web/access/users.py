@@ -18,7 +18,8 @@ from kwire.access.principal import USER, Principal
 from kwire.access.roles import Role, acls_of_role
 from kwire.access.users.passwords import PASSWORD_BYTES_MAX
 from kwire.access.users.user_facts import UserFacts, acls_by_user, all_acls_of, exactly, facts_of_user
-from kwire.access.users.users import NAME_BYTES_MAX, UserExists, UserNotFound, check_name
+from kwire.access.users.users import NAME_BYTES_MAX, UserExists, UserNotFound, check_name, check_password_length
+from kwire.config.settings.access import PASSWORD_LENGTH_MIN, PASSWORD_LENGTH_MIN_DEFAULT
 from kwire.web.answers.errors import BadRequest, Refusal
 from kwire.web.needs import ALTER_CLUSTER, DESCRIBE_CLUSTER
 from kwire.web.requests.bodies import body_of, json_answer, query_of
@@ -28,7 +29,14 @@ from kwire.web.services import AccessServices
 PAGE_USERS_MAX = 1_000
 PAGE_USERS_DEFAULT = 100
 
-Password = Annotated[str, msgspec.Meta(min_length=1, max_length=PASSWORD_BYTES_MAX)]
+Password = Annotated[
+    str,
+    msgspec.Meta(
+        min_length=1,
+        max_length=PASSWORD_BYTES_MAX,
+        description=f"At least `{PASSWORD_LENGTH_MIN}` characters, by default {PASSWORD_LENGTH_MIN_DEFAULT}.",
+    ),
+]
 UserName = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_BYTES_MAX)]
 PATH = {"user": UserName}
 
@@ -102,6 +110,7 @@ async def create(services: AccessServices, request: web.Request) -> web.Response
     with _refusals():
         check_name(asked.name)
         acls = _acls_of_role(asked)
+    _check_length(services, asked.password)
     if asked.name in services.users:
         raise _exists(asked.name)
     # The ACLs come first: if they cannot be added, there is no user without the rights that it should have.
@@ -118,6 +127,7 @@ async def create(services: AccessServices, request: web.Request) -> web.Response
 
 async def change_password(services: AccessServices, request: web.Request) -> web.Response:
     asked = await body_of(request, NewPassword)
+    _check_length(services, asked.password)
     with _refusals():
         await services.users.set_password(request.match_info["user"], asked.password)
     return web.Response(status=204)
@@ -132,6 +142,13 @@ async def delete(services: AccessServices, request: web.Request) -> web.Response
         # Otherwise a later user of the same name would have the rights of this one.
         await services.authorizer.remove([all_acls_of(name)])
     return web.Response(status=204)
+
+
+def _check_length(services: AccessServices, password: str) -> None:
+    try:
+        check_password_length(password, services.password_length_min)
+    except ValueError as error:
+        raise BadRequest(str(error), code="InvalidPassword") from None
 
 
 def _acls_of_role(asked: NewUser) -> list[Acl]:

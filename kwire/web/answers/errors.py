@@ -27,7 +27,7 @@ from typing import Any
 import msgspec
 from aiohttp import web
 
-from kwire.errors import ErrorCode, KafkaError, StreamError
+from kwire.errors import ErrorCode, EventStoreUnavailable, KafkaError, StreamError, WebhooksUnavailable
 from storage.errors import PartitionOffline, StorageError
 
 log = logging.getLogger("kwire.web")
@@ -61,6 +61,7 @@ STREAM_STATUSES: Mapping[str, int] = {
     "WebhookConflict": 409,
     "TooManyWebhooks": 429,
     "WebhooksUnavailable": 503,
+    "EventStoreUnavailable": 503,
 }
 
 KAFKA_STATUSES: Mapping[ErrorCode, int] = {
@@ -238,7 +239,8 @@ def error_body(exception: Exception) -> dict[str, Any]:
 
 def error_answer(exception: Exception) -> web.Response:
     status = status_of(exception)
-    if status >= 500 and not isinstance(exception, Refusal):
+    # Why something is unavailable is logged once, when it becomes so.
+    if status >= 500 and not isinstance(exception, Refusal | EventStoreUnavailable | WebhooksUnavailable):
         log.error("a request failed", exc_info=exception)
     headers = dict(exception.headers) if isinstance(exception, Refusal) else {}
     if status in (429, 503):

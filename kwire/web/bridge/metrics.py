@@ -8,8 +8,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
+from kwire.streams.event_store.interface import EventStoreFacts
 from kwire.web.bridge.services import BridgeMonitoring, UpstreamFacts
 from kwire.web.db_events.metrics import db_event_families
+from kwire.web.groups.metrics import series_text
 from kwire.web.monitoring.access_metrics import access_families
 from kwire.web.monitoring.http_metrics import http_families
 from kwire.web.monitoring.process_metrics import build_families, loop_families, process_families
@@ -23,7 +25,8 @@ from kwire.web.webhooks.metrics import webhook_families
 async def scrape(services: BridgeMonitoring, request: web.Request) -> web.Response:
     registry = CollectorRegistry(auto_describe=False)
     registry.register(BridgeCollector(services))
-    return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+    groups = await series_text(*await services.group_series())
+    return web.Response(body=generate_latest(registry) + groups, headers={"Content-Type": CONTENT_TYPE_LATEST})
 
 
 class BridgeCollector(Collector):
@@ -42,6 +45,7 @@ class BridgeCollector(Collector):
         yield from room_families(services.rooms)
         yield from db_event_families(services.db_events)
         yield from webhooks_of_bridge(services)
+        yield from event_store_families(services.event_store())
         yield from access_families(services.audit, services.access_counts)
         yield from loop_families(services.loop_metrics)
         yield from process_families(services.descriptors)
@@ -56,6 +60,28 @@ def webhooks_of_bridge(services: BridgeMonitoring) -> Iterator[Metric]:
     )
     if statistics is not None:
         yield from webhook_families(statistics)
+
+
+def event_store_families(facts: EventStoreFacts) -> Iterator[Metric]:
+    yield GaugeMetricFamily(
+        "kwire_bridge_event_store_open",
+        "1 while this bridge serves the event store. 0 if it has no event topics, if another bridge has taken it over, "
+        "or if its journal cannot be used.",
+        value=facts.is_open,
+    )
+    yield GaugeMetricFamily("kwire_bridge_event_topics", "Event topics.", value=facts.topics)
+    yield CounterMetricFamily("kwire_bridge_event_commits", "Publish requests that were stored.", value=facts.commits)
+    yield CounterMetricFamily("kwire_bridge_event_commit_events", "Events that were stored.", value=facts.events)
+    yield CounterMetricFamily(
+        "kwire_bridge_event_transactions",
+        "Transactions of the event store. Publish requests that arrive together share one.",
+        value=facts.transactions,
+    )
+    yield GaugeMetricFamily(
+        "kwire_bridge_event_commits_waiting",
+        "Publish requests that wait for the next transaction.",
+        value=facts.waiting_commits,
+    )
 
 
 def upstream_families(facts: UpstreamFacts) -> Iterator[Metric]:
@@ -92,6 +118,14 @@ def upstream_families(facts: UpstreamFacts) -> Iterator[Metric]:
     yield CounterMetricFamily("kwire_bridge_rooms_removed", "Unused rooms deleted.", value=facts.rooms_removed)
     yield CounterMetricFamily(
         "kwire_bridge_cleanup_failures", "Failed rounds of the clean-up of rooms.", value=facts.cleanup_failures
+    )
+    yield GaugeMetricFamily(
+        "kwire_bridge_group_members", "HTTP members of groups on this bridge.", value=facts.group_members
+    )
+    yield CounterMetricFamily(
+        "kwire_bridge_group_failures",
+        "Requests for metrics without the lag of groups, because the cluster did not answer in time.",
+        value=facts.group_failures,
     )
 
 

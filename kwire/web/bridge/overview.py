@@ -35,6 +35,8 @@ def warnings_of(monitoring: BridgeMonitoring) -> list[str]:
     warnings = [] if monitoring.upstream().connections else ["The cluster cannot be reached."]
     if problem := monitoring.webhook_problem():
         warnings.append(f"Webhooks are not delivered: {problem}.")
+    if problem := monitoring.event_store().problem:
+        warnings.append(f"The event store is not served: {problem}.")
     return warnings
 
 

@@ -12,24 +12,33 @@ from aiohttp import web
 
 from kwire.web.access import keys, sessions, tickets, users
 from kwire.web.answers.errors import Refusal
-from kwire.web.bridge import kafka_requests, metrics, overview
-from kwire.web.bridge.services import BridgeMonitoring, BridgeOverviewServices, BridgeServices
+from kwire.web.bridge import kafka_requests, metrics, overview, topic_list
+from kwire.web.bridge.services import (
+    BridgeMonitoring,
+    BridgeOverviewServices,
+    BridgeServices,
+    BridgeTopicListServices,
+)
 from kwire.web.console import files as console_files
 from kwire.web.db_events import publish as db_publish
 from kwire.web.db_events import slots as db_slots
 from kwire.web.db_events import subscribe as db_subscribe
 from kwire.web.documentation import about, openapi, pages
+from kwire.web.groups import consumer_groups, groups
+from kwire.web.groups import stream as group_stream
 from kwire.web.monitoring import health
 from kwire.web.needs import PUBLIC
 from kwire.web.rooms import events as room_events
 from kwire.web.rooms import post_command, rooms, subscribers
 from kwire.web.rooms import subscribe as room_subscribe
 from kwire.web.route import Route
-from kwire.web.routes import ROUTES, TOPIC_ROUTES, WEBHOOK_ROUTES, BoundHandle, RouteGroup
+from kwire.web.routes import EVENT_STORE_ROUTES, ROUTES, TOPIC_ROUTES, WEBHOOK_ROUTES, BoundHandle, RouteGroup
 from kwire.web.services import (
     AboutServices,
     AccessServices,
     DbEventServices,
+    EventStoreServices,
+    GroupServices,
     KafkaRequestServices,
     RoomServices,
     TopicServices,
@@ -54,6 +63,10 @@ _GROUPS: tuple[RouteGroup[BridgeServices, Any], ...] = (
     RouteGroup[BridgeServices, DbEventServices](
         lambda web: web.db_events, (*db_publish.ROUTES, *db_subscribe.ROUTES, *db_slots.ROUTES)
     ),
+    RouteGroup[BridgeServices, GroupServices](
+        lambda web: web.groups, (*consumer_groups.ROUTES, *group_stream.ROUTES, *groups.ROUTES)
+    ),
+    RouteGroup[BridgeServices, EventStoreServices](lambda web: web.event_store, EVENT_STORE_ROUTES),
     RouteGroup[BridgeServices, WebhookServices](lambda web: web.webhooks, WEBHOOK_ROUTES),
     RouteGroup[BridgeServices, TopicServices](lambda web: web.topics, TOPIC_ROUTES),
     RouteGroup[BridgeServices, AccessServices](
@@ -61,6 +74,7 @@ _GROUPS: tuple[RouteGroup[BridgeServices, Any], ...] = (
     ),
     RouteGroup[BridgeServices, KafkaRequestServices](lambda web: web.kafka_requests, kafka_requests.ROUTES),
     RouteGroup[BridgeServices, BridgeOverviewServices](lambda web: web.overview, overview.ROUTES),
+    RouteGroup[BridgeServices, BridgeTopicListServices](lambda web: web.topic_list, topic_list.ROUTES),
     RouteGroup[BridgeServices, AboutServices](lambda web: AboutServices(web.upstream, _not_served()), about.ROUTES),
     RouteGroup[BridgeServices, object](lambda web: None, (*DOCUMENTS, *pages.ROUTES, *console_files.ROUTES)),
 )

@@ -1,17 +1,23 @@
 """Containers with the services of a bridge that HTTP handlers use. kwire.bridge creates them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from kwire.access.audit.queue import AuditQueue
+from kwire.coordinator.group_reports import GroupReport
 from kwire.descriptors import Descriptors
+from kwire.kafka_client.topic_names import ListedTopic
 from kwire.metrics import LoopMetrics
+from kwire.streams.event_store.interface import EventStoreFacts
 from kwire.streams.webhooks.statistics import WebhookStatistics
+from kwire.web.console.topic_list import Kind
 from kwire.web.services import (
     AccessCounts,
     AccessServices,
     DbEventServices,
+    EventStoreServices,
+    GroupServices,
     KafkaRequestServices,
     PortServices,
     RoomServices,
@@ -39,6 +45,16 @@ class UpstreamFacts(NamedTuple):
     trim_failures: int
     rooms_removed: int
     cleanup_failures: int
+    group_members: int
+    group_failures: int
+
+
+class GroupSeries(NamedTuple):
+    """The groups with their own series, and the numbers of groups and committed offsets without."""
+
+    reports: Sequence[GroupReport]
+    left_out_groups: int
+    left_out_offsets: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +65,7 @@ class BridgeMonitoring:
     rooms: RoomServices
     db_events: DbEventServices
     upstream: Callable[[], UpstreamFacts]
+    group_series: Callable[[], Awaitable[GroupSeries]]
     is_ready: Callable[[], bool]
     loop_metrics: LoopMetrics
     descriptors: Descriptors
@@ -58,6 +75,7 @@ class BridgeMonitoring:
     webhook_statistics: Callable[[], WebhookStatistics | None]
     # Why webhooks are not delivered; empty if they are, or if they are disabled.
     webhook_problem: Callable[[], str]
+    event_store: Callable[[], EventStoreFacts]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,14 +86,40 @@ class BridgeOverviewServices:
     sampler: "Sampler[BridgeSample]"
 
 
+class ClusterTopics(Protocol):
+    """All topics of a cluster. Every method may raise KafkaError."""
+
+    async def topics_from(self, start: str, limit: int) -> Sequence[ListedTopic]:
+        """Return up to `limit` topics whose names do not sort before `start`, in order."""
+        ...
+
+    async def settings(self, names: Sequence[str], keys: Sequence[str]) -> Mapping[str, Mapping[str, str | None]]:
+        """Return some settings of several topics. Topics whose settings the cluster does not show are left out."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class BridgeTopicListServices:
+    """The services for the list of topics of the console."""
+
+    topics: ClusterTopics
+    # The kind of a topic, by its name and id.
+    kind: Callable[[str, bytes], Kind]
+    # The time of the creation of a topic, by its name and id; None if it is not known.
+    created_ms: Callable[[str, bytes], int | None]
+
+
 @dataclass(frozen=True, slots=True)
 class BridgeServices:
     """All containers. `routes.py` binds each handler to the container that it takes."""
 
     rooms: RoomServices
     topics: TopicServices
+    event_store: EventStoreServices
+    topic_list: BridgeTopicListServices
     webhooks: WebhookServices
     db_events: DbEventServices
+    groups: GroupServices
     access: AccessServices
     monitoring: BridgeMonitoring
     overview: BridgeOverviewServices

@@ -34,7 +34,10 @@ class TopicListQuery(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class ListedTopic(msgspec.Struct, kw_only=True):
-    """A topic. `size_bytes` is null if its files have not been measured since the start of the server."""
+    """A topic. `size_bytes` is null if its files have not been measured since the start of the server, and on a bridge.
+
+    A `cleanup_policy` that a cluster does not show is empty.
+    """
 
     name: str
     kind: Kind

@@ -169,7 +169,8 @@ def _offset(access: RequestAccess, measured: MeasuredOffset, member_id: str | No
         "committed_offset": committed.offset,
         "leader_epoch": committed.leader_epoch,
         "metadata": committed.metadata,
-        "commit_timestamp_ms": committed.commit_timestamp_ms,
+        # The coordinator of a cluster does not tell it.
+        "commit_timestamp_ms": committed.commit_timestamp_ms if committed.commit_timestamp_ms >= 0 else None,
         **_lag(measured.lag),
     }
 

@@ -57,8 +57,7 @@ async def measure_groups(groups: LocalGroupReports) -> MeasuredGroups:
 
 async def group_text(measured: MeasuredGroups) -> bytes:
     """Return all metrics of groups in Prometheus' text format."""
-    reports = measured.reports
-    parts = [
+    coordinator = [
         await family_text(
             "kwire_coordinator_groups",
             "Groups, by type and state.",
@@ -72,6 +71,14 @@ async def group_text(measured: MeasuredGroups) -> bytes:
             "Partitions of the offsets topic whose groups are not loaded yet.",
             [Sample("", measured.loading_shard_count)],
         ),
+    ]
+    series = await series_text(measured.reports, measured.left_out_groups, measured.left_out_offsets)
+    return "".join(coordinator).encode() + series
+
+
+async def series_text(reports: Sequence[GroupReport], left_out_groups: int, left_out_offsets: int) -> bytes:
+    """Return the members and the lag of groups with their own series."""
+    parts = [
         await family_text(
             "kwire_group_members",
             "Members of a group.",
@@ -90,12 +97,12 @@ async def group_text(measured: MeasuredGroups) -> bytes:
         await family_text(
             "kwire_group_left_out_groups",
             "Groups without their own series, because there are too many or the name is too long.",
-            [Sample("", measured.left_out_groups)],
+            [Sample("", left_out_groups)],
         ),
         await family_text(
             "kwire_group_lag_left_out_offsets",
             "Committed offsets without their own series.",
-            [Sample("", measured.left_out_offsets)],
+            [Sample("", left_out_offsets)],
         ),
         await family_text(
             "kwire_group_lag_unknown_offsets",

@@ -119,7 +119,7 @@ async def describe_topic(services: TopicServices, request: web.Request) -> web.R
         name=access.shown(topic.name), configs=configs, partitions=await _partitions(services, topic)
     )
     if topic.is_event_topic:
-        description.sequence = topic.stream().bounds().committed_end
+        description.sequence = services.event_topics.find(topic.name).stream().bounds().committed_end
         description.schemas = services.event_topics.schemas(topic).as_json()
     return proxy_answer(request, description)
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmark.servers import KWIRE_PROGRAM, LOOPBACK, Launch, Product, free_ports
-from tests.support.apache_cluster import ApacheCluster
+from tests.support.apache_cluster import HEAP, ApacheCluster
 
 BRIDGE = "bridge"  # The name in samples and options.
 
@@ -34,9 +34,11 @@ class Bridge(Product):
 
 
 @contextmanager
-def three_nodes(directory: Path) -> Iterator[ApacheCluster]:
-    """Start a cluster, and stop it at the end."""
-    cluster = ApacheCluster(directory)
+def three_nodes(
+    directory: Path, settings: Mapping[str, str] | None = None, *, heap: str = HEAP
+) -> Iterator[ApacheCluster]:
+    """Start a cluster, and stop it at the end. `settings` are added to Kafka's own on every node."""
+    cluster = ApacheCluster(directory, settings, heap=heap)
     cluster.start()
     try:
         yield cluster

@@ -14,6 +14,8 @@ from tests.support.server import KwireProcess
 
 ADMIN_PASSWORD = "s3cr3t-of-the-admin"
 PASSWORD = "s3cr3t-of-a-user"
+# It is not the default, so the commands have to ask for it.
+PASSWORD_LENGTH_MIN = 10
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
@@ -62,6 +64,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "kwire.authorizer": "acl",
         # The client certificate of `kwire tls init`.
         "super.users": "User:CN=client",
+        "kwire.password.length.min": str(PASSWORD_LENGTH_MIN),
     }
     process = KwireProcess(directory, settings=settings, kafka_port=None)
     process.start()
@@ -87,6 +90,15 @@ def admin(server: Secured, tmp_path: Path) -> Callable[..., Done]:
         return run_with_password(password, *arguments, *login)
 
     return run
+
+
+def test_the_server_decides_how_long_a_password_must_be(admin: Callable[..., Done]) -> None:
+    name = unique_name("length")
+    refused = (1, "", "kwire: the password must have at least 10 characters\n")
+    assert admin("user", "create", name, password="123456789") == refused
+    succeeded(admin("user", "create", name, password="1234567890"))
+    assert admin("user", "passwd", name, password="123456789") == refused
+    succeeded(admin("user", "delete", "--yes", name))
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS)

@@ -62,7 +62,7 @@ def test_the_password_is_nowhere(tmp_path: Path) -> None:
 def test_a_changed_password_has_new_credentials(tmp_path: Path) -> None:
     create(tmp_path, "alice")
     before = (tmp_path / "metastore.journal").read_bytes()
-    done = run_with_password("another", "user", "passwd", "alice", "--data-dir", tmp_path)
+    done = run_with_password("another-one", "user", "passwd", "alice", "--data-dir", tmp_path)
     assert succeeded(done) == "changed alice\n"
     after = (tmp_path / "metastore.journal").read_bytes()
     assert after.startswith(before)
@@ -95,7 +95,7 @@ def test_a_deleted_user_has_no_rights_left(tmp_path: Path) -> None:
 def test_what_cannot_be_done_changes_nothing(tmp_path: Path, arguments: tuple[str, ...], problem: str) -> None:
     create(tmp_path, "alice")
     before = (tmp_path / "metastore.journal").read_bytes()
-    done = run_with_password("another", *arguments, "--data-dir", tmp_path)
+    done = run_with_password("another-one", *arguments, "--data-dir", tmp_path)
     assert done.code == (2 if problem.startswith("--") else 1)
     assert done.errors.startswith("kwire: ")
     assert problem in done.errors
@@ -116,6 +116,16 @@ def test_there_is_no_password_without_a_terminal(tmp_path: Path) -> None:
     empty = run_with_password("", "user", "create", "alice", "--data-dir", tmp_path / "data")
     assert (empty.code, empty.errors) == (1, "kwire: the password must not be empty\n")
     assert names(tmp_path / "data") == []
+
+
+@pytest.mark.parametrize("verb", ["create", "passwd"])
+def test_short_passwords_are_refused(tmp_path: Path, verb: str) -> None:
+    create(tmp_path, "alice")
+    before = (tmp_path / "metastore.journal").read_bytes()
+    name = "bob" if verb == "create" else "alice"
+    done = run_with_password("s3cr3t7", "user", verb, name, "--data-dir", tmp_path)
+    assert done == (1, "", "kwire: the password must have at least 8 characters\n")
+    assert (tmp_path / "metastore.journal").read_bytes() == before
 
 
 @pytest.mark.parametrize(("second", "code"), [(PASSWORD, 0), ("mistyped", 1)])

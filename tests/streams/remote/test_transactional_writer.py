@@ -171,6 +171,35 @@ async def test_a_later_writer_fences_the_earlier_one(
 
 
 @in_uvloop
+async def test_a_writer_that_writes_nothing_can_check_that_it_was_not_fenced(
+    upstream: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    async with place(upstream, request, tmp_path) as made:
+        earlier = await made.writer()
+        await earlier.check()
+        await earlier.write([batch_of(made.first, b"1")])
+        await earlier.check()
+        with pytest.raises(BatchRefused):
+            await earlier.write([batch_of(made.first, b"1")._replace(offset_min=100)])
+        # After an aborted transaction it needs another epoch.
+        await earlier.check()
+        await earlier.check()
+        await earlier.write([batch_of(made.first, b"2")])
+        assert await values_of(made.first) == [b"1", b"2"]
+        end = made.first.high_watermark
+        await earlier.check()
+        await made.first.ask_bounds(is_exact=True)
+        assert made.first.high_watermark == end
+        later = await made.writer()
+        for _ in range(2):
+            with pytest.raises(Fenced):
+                await earlier.check()
+        await later.check()
+        await later.write([batch_of(made.first, b"3")])
+        assert await values_of(made.first) == [b"1", b"2", b"3"]
+
+
+@in_uvloop
 async def test_a_later_writer_aborts_an_open_transaction(
     upstream: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:

@@ -12,13 +12,13 @@ import pytest
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from kwire.streams.event_store.drafts import EventDraft
 from kwire.streams.event_store.global_reader import GlobalReader
-from kwire.streams.event_store.journal import DIGEST_BYTES, JournalPart
+from kwire.streams.event_store.journal import DIGEST_BYTES, JournalCommit, JournalPart
 from kwire.streams.events.event import Envelope, Event, NewEvent
 from kwire.streams.events.reading import EventReader
 from kwire.streams.log import NotReady
 from kwire.streams.remote.merging import stamp_producer
 from kwire.streams.remote_events import numbered_log as numbered_log_module
-from kwire.streams.remote_events.journal_records import JournalLog, commits_of, journal_body
+from kwire.streams.remote_events.journal_records import JournalLog, commits_of, is_same_commit, journal_body
 from kwire.streams.remote_events.journal_state import Checkpoint, JournalState
 from kwire.streams.remote_events.numbered_log import NumberedLog
 from kwire.streams.remote_events.numbers import NUMBER_PLACEHOLDER, first_number, numbered
@@ -237,6 +237,7 @@ class Journal:
         self.ends: dict[bytes, int] = {}
         self.expected: list[tuple[int, str]] = []
         self.state = JournalState(b"j" * 16, None)
+        self.commits: list[JournalCommit] = []
 
     def write(self, rng: random.Random, *, is_commit: bool = True) -> None:
         """One transaction of up to three commits."""
@@ -270,6 +271,7 @@ class Journal:
             self.state.begin_batch(base_offset, base_offset + len(records), len(batch))
             for commit in commits_of(position, batch):
                 self.state.apply(commit)
+                self.commits.append(commit)
             self.position, self.ends = position + len(expected), ends
             self.expected += expected
 
@@ -303,8 +305,23 @@ def test_a_state_that_is_read_from_a_checkpoint_is_the_same() -> None:
     assert Checkpoint.of_value(checkpoint.as_value()) == checkpoint
     restored = JournalState(b"j" * 16, checkpoint)
     assert (restored.position, restored.ends, restored.next_offset) == (state.position, state.ends, checkpoint.offset)
-    other = JournalState(b"k" * 16, checkpoint)
-    assert (other.position, other.ends, other.next_offset) == (0, {}, 0)
+    assert restored.known_offset == state.next_offset
+    restored.forget_others([bytes(16)])
+    assert restored.ends == {bytes(16): state.ends[bytes(16)]}
+
+
+def test_a_commit_is_recognised_in_the_journal() -> None:
+    rng = random.Random(2)
+    journal = Journal()
+    for _ in range(10):
+        journal.write(rng)
+    commits = journal.commits
+    for one in commits:
+        (found,) = [other for other in commits if is_same_commit(other, one)]
+        assert found is one
+        part = one.parts[0]
+        batch, _ = build_batch_from_bodies(numbered(bodies([99]), part.base_offset), NOW_MS)
+        assert not is_same_commit(one, one._replace(parts=[part._replace(batch=batch)]))
 
 
 def test_drafts_have_no_numbers_of_their_own() -> None:

@@ -4,16 +4,18 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.config import load
-from kwire.errors import KafkaError, NotARoom, RoomNotFound, TooManyRooms, TopicHasPartitions
+from kwire.errors import ErrorCode, KafkaError, NotARoom, RoomNotFound, TooManyRooms, TopicHasPartitions
 from kwire.kafka_client.admin import Admin
 from kwire.metastore import EmbeddedMetaStore
+from kwire.streams.remote.log import RemoteLog
 from kwire.streams.remote.logs import RemoteLogs
+from kwire.streams.remote_rooms import rooms
 from kwire.streams.remote_rooms.cleanup import RemoteCleanup
 from kwire.streams.remote_rooms.count_retention import CountRetention
 from kwire.streams.remote_rooms.records import RoomRecords
@@ -166,6 +168,34 @@ async def test_many_rooms_are_created_and_described_at_the_same_time(tmp_path: P
         described = await asyncio.gather(*map(created, names))
         assert [stats.newest_offset for stats in described] == [-1] * len(names)
         assert one.rooms.list(limit=1000).names == names
+
+
+@in_uvloop
+async def test_the_time_to_agree_on_a_new_room_begins_when_the_cluster_has_created_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rooms that wait for the creation of many others used to fail with UNKNOWN_TOPIC_OR_PARTITION."""
+    async with world(tmp_path) as one:
+        create_topic, open_log = Admin.create_topic, one.logs.open
+        monkeypatch.setattr(rooms, "AGREEMENT_SECONDS", 0.0)
+
+        async def create(admin: Admin, *arguments: Any) -> None:
+            await create_topic(admin, *arguments)
+            monkeypatch.setattr(rooms, "AGREEMENT_SECONDS", 30.0)
+
+        shown: list[str] = []
+
+        async def show_the_second_time(topic: str, partition: int = 0) -> RemoteLog:
+            shown.append(topic)
+            # The first look is before the creation.
+            if len(shown) <= 2:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return await open_log(topic, partition)
+
+        monkeypatch.setattr(Admin, "create_topic", create)
+        monkeypatch.setattr(one.logs, "open", show_the_second_time)
+        assert await one.rooms.create("lobby")
+        assert len(shown) == 3
 
 
 @in_uvloop

@@ -14,6 +14,7 @@ from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.errors import ErrorCode, KafkaError
 from kwire.kafka_client.admin import Admin
 from kwire.streams.remote.logs import RemoteLogs
+from kwire.streams.remote.transactions.writer import TransactionBatch
 from kwire.streams.remote_webhooks import state_topic, stored_state, topic_setup
 from kwire.streams.remote_webhooks.definition_store import RemoteDefinitionStore, has_encrypted
 from kwire.streams.remote_webhooks.state_topic import RemoteStateTopic
@@ -169,6 +170,75 @@ async def test_the_second_of_two_bridges_that_create_the_topic_gives_way(upstrea
         assert second.lost.done()
         assert not second.exists
         await store(first, ["id", "s"], 1)
+
+
+@in_uvloop
+async def test_the_former_owner_finds_the_next_one_before_that_can_write(
+    upstream: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with place_on(upstream, tmp_path) as place:
+        first, second = await place.owner("a"), place.topic("b")
+        assert await second.read()
+        has_fenced, may_write = asyncio.Event(), asyncio.Event()
+        write_owner = second._write_owner
+
+        async def write_later() -> None:
+            has_fenced.set()
+            await may_write.wait()
+            await write_owner()
+
+        monkeypatch.setattr(second, "_write_owner", write_later)
+        taking_over = asyncio.create_task(second.take_over())
+        await asyncio.wait_for(has_fenced.wait(), WAIT_S)
+        with pytest.raises(KafkaError, match="another process has taken over"):
+            await store(first, ["id", "s"], 1)
+        again = place.topic("a")
+        assert await again.read(is_complete=True)
+        assert again.stored_owner == second.owner
+        may_write.set()
+        await asyncio.wait_for(taking_over, WAIT_S)
+
+
+@in_uvloop
+async def test_a_read_that_has_to_be_complete_does_not_end_before_an_open_transaction(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_topic, "GLANCE_SECONDS", 0.05)
+    async with place_on(None, tmp_path) as place:
+        first = await place.owner("a")
+        writer = first._writer
+        assert writer is not None
+        record = encode_record_body(encode(["id", "s"]), b"1", 0, b"")
+        batch, _ = build_batch_from_bodies([record], CLOCK.now_ms())
+        log = await place.logs.open(place.name)
+        await writer._send([TransactionBatch(place.name, log.topic_id, 0, batch)])
+        found = place.topic("b")
+        assert await found.read()
+        with pytest.raises(KafkaError, match="has a transaction that does not end"):
+            await found.read(is_complete=True)
+
+
+@in_uvloop
+async def test_what_another_bridge_stores_while_the_topic_is_created_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with place_on(None, tmp_path) as place:
+        first, second = place.topic("a"), place.topic("b")
+        assert not await second.read()
+        assert await stored(second) == {}
+        take_over = second.take_over
+
+        async def take_over_after_the_other() -> None:
+            await first.create()
+            await place.definitions(first).put(definition(1))
+            await take_over()
+
+        monkeypatch.setattr(second, "take_over", take_over_after_the_other)
+        with pytest.raises(KafkaError, match="another bridge has begun"):
+            await second.create()
+        assert second.lost.done()
+        (found,) = await place.definitions(await place.owner("b")).load(had_webhooks=False)
+        assert found.webhook_id == "id-1"
 
 
 @in_uvloop

@@ -22,6 +22,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("docs/benchmarks.md", "scripts/bench access"): _BENCH,
     ("docs/benchmarks.md", "scripts/bench cli"): _BENCH,
     ("docs/benchmarks.md", "scripts/bench abuse"): _BENCH,
+    ("docs/benchmarks.md", "scripts/bench bridge"): _BENCH,
     ("docs/benchmarks.md", "libs=$(compat/apache_kafka/fetch)"): (
         "starts an Apache Kafka; tests/end_to_end/test_quotas_beside_kafka.py does"
     ),

@@ -17,8 +17,8 @@ from kwire.node import Node
 from kwire.web.answers.errors import Unauthorized
 from kwire.web.requests.authentication import FAILURE_DELAY_SECONDS, Authenticator, parse_basic
 from tests.support.clock import ManualClock
-from tests.support.http import http_node
-from tests.support.http_access import ADMIN, BASIC_SETTING, BOB, FakeUsers, access_node, basic
+from tests.support.engines import Engine
+from tests.support.http_access import ADMIN, BASIC_SETTING, BOB, FakeUsers, access_http, basic
 from tests.support.node import in_loop, in_uvloop, running_node
 from tests.support.room_sockets import raw_connection, status_of, upgrade_request
 
@@ -63,9 +63,9 @@ def test_malformed_credentials_are_refused_and_not_quoted(header: str) -> None:
 
 
 @in_uvloop
-async def test_tricks_with_the_header_do_not_help(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tricks_with_the_header_do_not_help(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kwire.web.requests.authentication.FAILURE_DELAY_SECONDS", 0)
-    async with access_node(tmp_path) as http:
+    async with access_http(engine) as http:
         good, bad = f"Authorization: {ADMIN}\r\n", "Authorization: Basic YTpi\r\n"
 
         async def status(*lines: str, method: str = "GET", path: str = "/rooms") -> int:
@@ -96,8 +96,8 @@ async def test_tricks_with_the_header_do_not_help(tmp_path: Path, monkeypatch: p
 
 
 @in_uvloop
-async def test_missing_credentials_fail_on_paths_that_do_not_exist_too(tmp_path: Path) -> None:
-    async with access_node(tmp_path) as http:
+async def test_missing_credentials_fail_on_paths_that_do_not_exist_too(engine: Engine) -> None:
+    async with access_http(engine) as http:
         for method, path in (
             ("GET", "/nothing"),
             ("POST", "/nothing"),
@@ -119,9 +119,9 @@ async def test_missing_credentials_fail_on_paths_that_do_not_exist_too(tmp_path:
 
 
 @in_uvloop
-async def test_control_headers_choose_neither_the_method_nor_the_topic(tmp_path: Path) -> None:
+async def test_control_headers_choose_neither_the_method_nor_the_topic(engine: Engine) -> None:
     """CVE-2026-49098: a header of a request named the topic of the message."""
-    async with access_node(tmp_path) as http:
+    async with access_http(engine) as http:
         for name in ("mine", "theirs"):
             await http.post(f"/topics/{name}", {"num_partitions": 1}, Authorization=ADMIN)
             await http.put(f"/rooms/{name}-room", {}, Authorization=ADMIN)
@@ -154,8 +154,8 @@ async def test_control_headers_choose_neither_the_method_nor_the_topic(tmp_path:
 
 
 @in_uvloop
-async def test_encoded_names_are_the_names_that_rights_are_checked_for(tmp_path: Path) -> None:
-    async with access_node(tmp_path) as http:
+async def test_encoded_names_are_the_names_that_rights_are_checked_for(engine: Engine) -> None:
+    async with access_http(engine) as http:
         for room in ("secret", "a/b", "zoë"):
             answer = await http.ask("PUT", f"/rooms/{quote(room, safe='')}", {}, Authorization=ADMIN)
             assert answer.status == 201
@@ -174,8 +174,8 @@ async def test_encoded_names_are_the_names_that_rights_are_checked_for(tmp_path:
 
 
 @in_uvloop
-async def test_websocket_upgrades_need_credentials(tmp_path: Path) -> None:
-    async with access_node(tmp_path) as http:
+async def test_websocket_upgrades_need_credentials(engine: Engine) -> None:
+    async with access_http(engine) as http:
         for path in ("/ws", "/rooms/r/subscribe", "/subscribe/all", "/rooms", "/healthz"):
             status, _ = await status_of(http.port, upgrade_request(path))
             assert status == (200 if path == "/healthz" else 401), path
@@ -184,14 +184,14 @@ async def test_websocket_upgrades_need_credentials(tmp_path: Path) -> None:
 
 
 @in_uvloop
-async def test_the_origin_is_checked_with_valid_credentials_too(tmp_path: Path) -> None:
+async def test_the_origin_is_checked_with_valid_credentials_too(engine: Engine) -> None:
     settings = (
         "kwire.authorizer=acl",
         "super.users=User:admin",
         BASIC_SETTING,
         "kwire.http.origins=https://app.example",
     )
-    async with access_node(tmp_path, *settings) as http:
+    async with access_http(engine, *settings) as http:
         for path in ("/rooms", "/ws"):
             status, _ = await status_of(
                 http.port, upgrade_request(path, Authorization=ADMIN, Origin="https://evil.example")
@@ -253,10 +253,10 @@ async def test_a_failed_login_is_answered_later_and_an_unknown_user_costs_the_sa
 
 @in_uvloop
 async def test_password_guessing_over_many_connections_ends_in_429(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kwire.web.requests.authentication.FAILURE_DELAY_SECONDS", 0.01)
-    async with access_node(tmp_path) as http:
+    async with access_http(engine) as http:
         guesses = [http.get("/rooms", Authorization=basic("bob", f"guess {number}")) for number in range(50)]
         statuses = [answer.status for answer in await asyncio.gather(*guesses)]
         assert statuses.count(401) == FAILURES_MAX
@@ -299,10 +299,10 @@ async def test_a_client_certificate_identifies_the_client(tmp_path: Path) -> Non
 
 
 @in_uvloop
-async def test_secrets_are_in_no_log_and_no_answer(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_secrets_are_in_no_log_and_no_answer(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     planted = "planted-secret-5f2c"
-    async with access_node(tmp_path) as http:
+    async with access_http(engine) as http:
         http.users.passwords["bob"] = planted
         credentials = basic("bob", planted)
         ticket = (await http.post("/tickets", Authorization=credentials)).json["ticket"]
@@ -324,6 +324,6 @@ async def test_secrets_are_in_no_log_and_no_answer(tmp_path: Path, caplog: pytes
 
 
 @in_uvloop
-async def test_without_authentication_the_header_is_ignored(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_without_authentication_the_header_is_ignored(engine: Engine) -> None:
+    async with engine.http() as http:
         assert (await http.get("/rooms", Authorization="Basic nonsense")).status == 200

@@ -1,12 +1,11 @@
 """The clients that come with kwire log in: in Python with the header, in JavaScript with a ticket for the WebSocket."""
 
-from pathlib import Path
-
 import pytest
 
 from kwire.access.acl import Operation, ResourceType
 from kwire.client import AsyncClient, Refused
-from tests.support.http_access import ADMIN, AccessHttp, access_node
+from tests.support.engines import Engine
+from tests.support.http_access import ADMIN, AccessHttp, access_http
 from tests.support.javascript import JavaScriptError, javascript_client
 from tests.support.node import in_uvloop
 
@@ -20,8 +19,8 @@ async def prepare(http: AccessHttp) -> None:
 
 
 @in_uvloop
-async def test_the_python_client_logs_in(tmp_path: Path) -> None:
-    async with access_node(tmp_path) as http:
+async def test_the_python_client_logs_in(engine: Engine) -> None:
+    async with access_http(engine) as http:
         await prepare(http)
         async with AsyncClient(http.url, user="bob", password="b-secret", timeout_s=10) as client:
             subscription = await client.stream.subscribe("lobby")
@@ -47,8 +46,8 @@ async def test_the_python_client_logs_in(tmp_path: Path) -> None:
 @pytest.mark.needs_node
 @pytest.mark.parametrize("transport", ["websocket", "lines"])
 @in_uvloop
-async def test_the_javascript_client_logs_in(tmp_path: Path, transport: str) -> None:
-    async with access_node(tmp_path) as http:
+async def test_the_javascript_client_logs_in(engine: Engine, transport: str) -> None:
+    async with access_http(engine) as http:
         await prepare(http)
         async with javascript_client(http.url, transport, user="bob", password="b-secret") as client:
             await client.call("subscribe", room="lobby", options={})

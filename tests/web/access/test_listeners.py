@@ -1,7 +1,6 @@
 """Allowed hosts, the separate listener for health checks and metrics, and what may be exposed to other machines."""
 
 import re
-from pathlib import Path
 
 import pytest
 from aiohttp import hdrs
@@ -10,7 +9,7 @@ from aiohttp.test_utils import make_mocked_request
 from kwire.config import InvalidConfig, load
 from kwire.web.answers.errors import Forbidden
 from kwire.web.requests.origin_policy import EXPOSED_HEADERS, OriginPolicy
-from tests.support.http import http_node
+from tests.support.engines import Engine
 from tests.support.node import in_uvloop
 from tests.support.room_sockets import status_of
 from tests.test_house import ROOT
@@ -101,11 +100,11 @@ def test_the_monitoring_listener_is_for_this_machine_only() -> None:
 
 
 @in_uvloop
-async def test_the_monitoring_listener_serves_only_health_and_metrics(tmp_path: Path) -> None:
+async def test_the_monitoring_listener_serves_only_health_and_metrics(engine: Engine) -> None:
     settings = ("kwire.http.monitoring.listener=127.0.0.1:0", "kwire.authorizer=acl")
-    async with http_node(tmp_path, *settings) as http:
-        assert http.node.http is not None
-        port = http.node.http.monitoring_port
+    async with engine.http(*settings) as http:
+        assert http.server.http is not None
+        port = http.server.http.monitoring_port
         assert port is not None
 
         async def status(path: str, at: int, host: str = "localhost", method: str = "GET") -> int:
@@ -118,7 +117,7 @@ async def test_the_monitoring_listener_serves_only_health_and_metrics(tmp_path: 
             assert await status(path, port) == 404, path
         assert await status("/tickets", port, method="POST") == 404
         assert await status("/metrics", port, "evil.example") == 403
-    async with http_node(tmp_path) as http:
-        assert http.node.http is not None
-        assert http.node.http.monitoring_port is None
+    async with engine.http() as http:
+        assert http.server.http is not None
+        assert http.server.http.monitoring_port is None
         assert (await http.get("/healthz")).status == 200

@@ -3,9 +3,8 @@
 import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -16,7 +15,8 @@ from kwire.server.http import server as http_server
 from kwire.server.http import stream_connections
 from kwire.web.rooms import rooms
 from kwire.web.rooms import subscribe as room_subscribe
-from tests.support.http_access import ADMIN, BASIC_SETTING, BOB, AccessHttp, access_node
+from tests.support.engines import Engine, if_served
+from tests.support.http_access import ADMIN, BASIC_SETTING, BOB, AccessHttp, access_http
 from tests.support.node import in_uvloop
 from tests.support.room_sockets import http_stream
 
@@ -32,7 +32,7 @@ TakeAway = Callable[[AccessHttp], Awaitable[None]]
 def _frequent_checks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Check every connection ten times as often, except in some tests."""
     assert max(http_server.ACCESS_CHECK_SECONDS, stream_connections.SWEEP_SECONDS) <= 2.0
-    if request.node.name not in REAL_INTERVAL:
+    if request.node.originalname not in REAL_INTERVAL:
         monkeypatch.setattr(http_server, "ACCESS_CHECK_SECONDS", 0.1)
         monkeypatch.setattr(stream_connections, "SWEEP_SECONDS", 0.1)
 
@@ -64,19 +64,30 @@ async def stored(http: AccessHttp, topic: str, *, is_new: bool = True) -> None:
     assert answer.status == 201
 
 
-PATHS = ("/rooms/lobby/subscribe", "/subscribe/streams/lobby")
+ROOM_PATH, TOPIC_PATH = "/rooms/lobby/subscribe", "/subscribe/streams/lobby"
+
+
+async def make_lobby(engine: Engine, http: AccessHttp) -> Sequence[str]:
+    """Create a room. Return the paths of its streams; it is a topic of the event store if there is one."""
+    if engine.serves("/events"):
+        await stored(http, "lobby")
+        return ROOM_PATH, TOPIC_PATH
+    await http.put("/rooms/lobby", {}, Authorization=ADMIN)
+    return (ROOM_PATH,)
+
+
 ACCEPTS = ("application/x-ndjson", "text/event-stream")
 
 
 @EVERY_WAY
 @in_uvloop
-async def test_subscriptions_over_http_end(tmp_path: Path, take_away: TakeAway) -> None:
-    async with access_node(tmp_path) as http, AsyncExitStack() as opened:
-        await stored(http, "lobby")
+async def test_subscriptions_over_http_end(engine: Engine, take_away: TakeAway) -> None:
+    async with access_http(engine) as http, AsyncExitStack() as opened:
+        paths = await make_lobby(engine, http)
         await http.allow(READ)
         streams = [
             await opened.enter_async_context(http_stream(http.port, path, Accept=accept, Authorization=BOB))
-            for path in PATHS
+            for path in paths
             for accept in ACCEPTS
         ]
         for stream in streams:
@@ -93,18 +104,18 @@ async def test_subscriptions_over_http_end(tmp_path: Path, take_away: TakeAway) 
             assert (closed["control"], closed["code"]) == ("closed", "Forbidden")
             reasons = ("User:bob is not allowed to READ topic lobby", "the user was deleted or changed")
             assert closed["reason"] in reasons
-        assert (await http.get(PATHS[0], Authorization=BOB)).status in (401, 403)
+        assert (await http.get(ROOM_PATH, Authorization=BOB)).status in (401, 403)
 
 
 @EVERY_WAY
 @in_uvloop
-async def test_the_websockets_of_subscriptions_are_closed(tmp_path: Path, take_away: TakeAway) -> None:
-    async with access_node(tmp_path) as http, AsyncExitStack() as opened:
-        await stored(http, "lobby")
+async def test_the_websockets_of_subscriptions_are_closed(engine: Engine, take_away: TakeAway) -> None:
+    async with access_http(engine) as http, AsyncExitStack() as opened:
+        paths = await make_lobby(engine, http)
         await http.allow(READ)
         sockets = [
             await opened.enter_async_context(http.session.ws_connect(http.url + path, headers={"Authorization": BOB}))
-            for path in PATHS
+            for path in paths
         ]
         for socket in sockets:
             await socket.receive_json(timeout=10)
@@ -125,8 +136,8 @@ async def answer_of(socket: aiohttp.ClientWebSocketResponse, command: str, **pay
 
 
 @in_uvloop
-async def test_a_socket_loses_one_room_and_keeps_the_others(tmp_path: Path) -> None:
-    async with access_node(tmp_path) as http:
+async def test_a_socket_loses_one_room_and_keeps_the_others(engine: Engine) -> None:
+    async with access_http(engine) as http:
         for room in ("lobby", "other"):
             await http.put(f"/rooms/{room}", {}, Authorization=ADMIN)
         await http.allow(READ, WRITE)
@@ -154,8 +165,8 @@ async def test_a_socket_loses_one_room_and_keeps_the_others(tmp_path: Path) -> N
 
 
 @in_uvloop
-async def test_the_socket_of_a_deleted_user_is_closed_and_runs_no_command_meanwhile(tmp_path: Path) -> None:
-    async with access_node(tmp_path) as http:
+async def test_the_socket_of_a_deleted_user_is_closed_and_runs_no_command_meanwhile(engine: Engine) -> None:
+    async with access_http(engine) as http:
         await http.put("/rooms/lobby", {}, Authorization=ADMIN)
         await http.allow(READ, WRITE)
         async with http.session.ws_connect(f"{http.url}/ws", headers={"Authorization": BOB}) as socket:
@@ -170,10 +181,11 @@ async def test_the_socket_of_a_deleted_user_is_closed_and_runs_no_command_meanwh
         assert (await http.get("/rooms/lobby", Authorization=ADMIN)).json["event_count"] == 0
 
 
+@if_served("/consumer-groups/{group}")
 @EVERY_WAY
 @in_uvloop
-async def test_the_stream_of_a_group_member_ends_without_a_commit(tmp_path: Path, take_away: TakeAway) -> None:
-    async with access_node(tmp_path) as http:
+async def test_the_stream_of_a_group_member_ends_without_a_commit(engine: Engine, take_away: TakeAway) -> None:
+    async with access_http(engine) as http:
         await http.post("/topics/lobby", {"num_partitions": 1}, Authorization=ADMIN)
         await http.post("/consumer-groups/g", {"topic": "lobby"}, Authorization=ADMIN)
         await http.allow(READ, (Operation.READ, ResourceType.GROUP, "g"))
@@ -191,8 +203,8 @@ async def test_the_stream_of_a_group_member_ends_without_a_commit(tmp_path: Path
 @EVERY_WAY
 @pytest.mark.parametrize("is_idle", [True, False])
 @in_uvloop
-async def test_a_stream_of_lines_ends_with_an_error(tmp_path: Path, take_away: TakeAway, is_idle: bool) -> None:
-    async with access_node(tmp_path) as http:
+async def test_a_stream_of_lines_ends_with_an_error(engine: Engine, take_away: TakeAway, is_idle: bool) -> None:
+    async with access_http(engine) as http:
         await http.put("/rooms/lobby", {}, Authorization=ADMIN)
         await http.allow(WRITE)
         line = b'{"event_type":"t","data":1}\n'
@@ -222,10 +234,11 @@ async def test_a_stream_of_lines_ends_with_an_error(tmp_path: Path, take_away: T
         assert found["error"]["code"] in ("TOPIC_AUTHORIZATION_FAILED", "Unauthorized")
 
 
+@if_served("/subscribe/all")
 @pytest.mark.parametrize("kind", ["application/x-ndjson", "text/event-stream", "websocket"])
 @in_uvloop
-async def test_a_subscription_to_all_events_has_only_readable_topics(tmp_path: Path, kind: str) -> None:
-    async with access_node(tmp_path) as http:
+async def test_a_subscription_to_all_events_has_only_readable_topics(engine: Engine, kind: str) -> None:
+    async with access_http(engine) as http:
         for topic in ("mine", "theirs", "mine", "theirs-mine", "mine"):
             await stored(http, topic)
         await http.allow((Operation.READ, ResourceType.TOPIC, "mine"))
@@ -264,8 +277,8 @@ async def test_a_subscription_to_all_events_has_only_readable_topics(tmp_path: P
 
 
 @in_uvloop
-async def test_rights_that_stay_keep_streams_open_and_changes_of_others_do_not_matter(tmp_path: Path) -> None:
-    async with access_node(tmp_path) as http:
+async def test_rights_that_stay_keep_streams_open_and_changes_of_others_do_not_matter(engine: Engine) -> None:
+    async with access_http(engine) as http:
         await http.put("/rooms/lobby", {}, Authorization=ADMIN)
         await http.allow(READ)
         async with http_stream(http.port, "/rooms/lobby/subscribe", Authorization=BOB) as stream:
@@ -273,7 +286,7 @@ async def test_rights_that_stay_keep_streams_open_and_changes_of_others_do_not_m
             assert (await stream.message())["control"] == "caught_up"
             await http.allow(READ, user="eve", is_denied=True)
             http.users.changed("eve")
-            connection = next(iter(http.node.http._stream_connections._connections))  # type: ignore[union-attr]
+            connection = next(iter(http.server.http._stream_connections._connections))  # type: ignore[union-attr]
             async with asyncio.timeout(SECONDS_MAX):
                 while connection._access_revision != connection._access.revision:
                     await asyncio.sleep(0.02)
@@ -282,9 +295,9 @@ async def test_rights_that_stay_keep_streams_open_and_changes_of_others_do_not_m
 
 
 @in_uvloop
-async def test_without_acls_the_streams_of_a_deleted_user_end_too(tmp_path: Path) -> None:
+async def test_without_acls_the_streams_of_a_deleted_user_end_too(engine: Engine) -> None:
     async with (
-        access_node(tmp_path, BASIC_SETTING) as http,
+        access_http(engine, BASIC_SETTING) as http,
         http_stream(http.port, "/rooms/lobby/subscribe", Authorization=BOB) as stream,
     ):
         assert (await stream.message())["control"] == "subscribed"
@@ -297,9 +310,9 @@ async def test_without_acls_the_streams_of_a_deleted_user_end_too(tmp_path: Path
 
 @EVERY_WAY
 @in_uvloop
-async def test_a_request_whose_body_arrives_after_the_change_is_refused(tmp_path: Path, take_away: TakeAway) -> None:
+async def test_a_request_whose_body_arrives_after_the_change_is_refused(engine: Engine, take_away: TakeAway) -> None:
     """A client can delay the end of a body, and so keep a request that was admitted before."""
-    async with access_node(tmp_path) as http:
+    async with access_http(engine) as http:
         event = {"event_type": "made", "data": {}}
         assert (await http.post("/rooms/lobby/events", event, Authorization=ADMIN)).status == 201
         await http.allow(WRITE)
@@ -321,10 +334,10 @@ async def test_a_request_whose_body_arrives_after_the_change_is_refused(tmp_path
 
 @in_uvloop
 async def test_a_subscription_that_begins_during_the_change_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with access_node(tmp_path) as http:
-        await stored(http, "lobby")
+    async with access_http(engine) as http:
+        await make_lobby(engine, http)
         await http.allow(READ)
 
         async def room_to_use(*args: Any) -> Any:
@@ -333,7 +346,7 @@ async def test_a_subscription_that_begins_during_the_change_ends(
             return found
 
         monkeypatch.setattr(room_subscribe, "room_to_use", room_to_use)
-        async with http_stream(http.port, PATHS[0], Accept=ACCEPTS[0], Authorization=BOB) as stream:
+        async with http_stream(http.port, ROOM_PATH, Accept=ACCEPTS[0], Authorization=BOB) as stream:
             async with asyncio.timeout(SECONDS_MAX):
                 while await stream.line() is not None:
                     pass

@@ -26,8 +26,9 @@ from kwire.web.answers.errors import Refusal
 from kwire.web.requests.access import PERMANENT
 from kwire.web.requests.authentication import UserLogin
 from tests.support.clock import ManualClock
-from tests.support.http import Answer, http_node
-from tests.support.http_access import ACL_SETTINGS, ADMIN, BOB, AccessHttp, access_node, basic
+from tests.support.engines import Engine
+from tests.support.http import Answer
+from tests.support.http_access import ACL_SETTINGS, ADMIN, BOB, AccessHttp, access_http, basic
 from tests.support.node import in_uvloop
 from tests.support.room_sockets import http_stream, status_of, upgrade_request
 
@@ -128,15 +129,15 @@ def cookie(token: str) -> dict[str, str]:
 
 
 @asynccontextmanager
-async def node_with_room(directory: Path) -> AsyncIterator[AccessHttp]:
-    async with access_node(directory) as http:
+async def http_with_room(engine: Engine) -> AsyncIterator[AccessHttp]:
+    async with access_http(engine) as http:
         await http.put("/rooms/lobby", {}, Authorization=ADMIN)
         yield http
 
 
 @in_uvloop
-async def test_the_cookie_authenticates_requests_streams_and_websockets(tmp_path: Path) -> None:
-    async with node_with_room(tmp_path) as http:
+async def test_the_cookie_authenticates_requests_streams_and_websockets(engine: Engine) -> None:
+    async with http_with_room(engine) as http:
         answer = await http.post("/session", Authorization=BOB)
         parts = answer.headers["Set-Cookie"].split("; ")
         assert parts[0].startswith(f"{COOKIE_NAME}=")
@@ -161,10 +162,10 @@ async def test_the_cookie_authenticates_requests_streams_and_websockets(tmp_path
 
 
 @in_uvloop
-async def test_the_cookie_is_not_accepted_from_pages_of_other_origins(tmp_path: Path) -> None:
+async def test_the_cookie_is_not_accepted_from_pages_of_other_origins(engine: Engine) -> None:
     """Also not from a listed origin: a WebSocket of such a page could read with the rights of the user."""
     origins = "kwire.http.origins=https://app.example"
-    async with access_node(tmp_path, *ACL_SETTINGS, "kwire.http.authentication=basic", origins) as http:
+    async with access_http(engine, *ACL_SETTINGS, "kwire.http.authentication=basic", origins) as http:
         await http.put("/rooms/lobby", {}, Authorization=ADMIN)
         used = cookie(await log_in(http, ADMIN))
         event = {"event_type": "t", "data": 1}
@@ -209,8 +210,8 @@ async def test_the_cookie_is_not_accepted_from_pages_of_other_origins(tmp_path: 
 
 
 @in_uvloop
-async def test_logging_out_ends_the_session_and_its_streams(tmp_path: Path) -> None:
-    async with node_with_room(tmp_path) as http:
+async def test_logging_out_ends_the_session_and_its_streams(engine: Engine) -> None:
+    async with http_with_room(engine) as http:
         used = cookie(await log_in(http, ADMIN))
         other = cookie(await log_in(http, ADMIN))
         async with http_stream(http.port, "/rooms/lobby/subscribe", Accept="application/x-ndjson", **used) as stream:
@@ -232,8 +233,8 @@ async def test_logging_out_ends_the_session_and_its_streams(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("is_deleted", [True, False])
 @in_uvloop
-async def test_a_deleted_or_changed_user_loses_the_session_at_once(tmp_path: Path, is_deleted: bool) -> None:
-    async with node_with_room(tmp_path) as http:
+async def test_a_deleted_or_changed_user_loses_the_session_at_once(engine: Engine, is_deleted: bool) -> None:
+    async with http_with_room(engine) as http:
         await http.allow((Operation.READ, ResourceType.TOPIC, "lobby"))
         used = cookie(await log_in(http))
         async with http_stream(http.port, "/rooms/lobby/subscribe", Accept="application/x-ndjson", **used) as stream:
@@ -252,9 +253,9 @@ async def test_a_deleted_or_changed_user_loses_the_session_at_once(tmp_path: Pat
 
 
 @in_uvloop
-async def test_the_session_of_a_key_has_its_scope_and_ends_when_it_is_revoked(tmp_path: Path) -> None:
-    async with access_node(tmp_path, *ACL_SETTINGS, "kwire.http.authentication=basic,key") as http:
-        keys = http.node._shared.services.keys
+async def test_the_session_of_a_key_has_its_scope_and_ends_when_it_is_revoked(engine: Engine) -> None:
+    async with access_http(engine, *ACL_SETTINGS, "kwire.http.authentication=basic,key") as http:
+        keys = http.keys
         issued = await keys.create(NewKey(scope="acme"))
         used = cookie(await log_in(http, f"Bearer {issued.credentials.token}"))
         facts = (await http.get("/session", **used)).json
@@ -269,9 +270,9 @@ async def test_the_session_of_a_key_has_its_scope_and_ends_when_it_is_revoked(tm
 
 
 @in_uvloop
-async def test_failed_logins_count_against_the_budget_of_basic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failed_logins_count_against_the_budget_of_basic(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kwire.web.requests.authentication.FAILURE_DELAY_SECONDS", 0)
-    async with access_node(tmp_path) as http:
+    async with access_http(engine) as http:
         used = cookie(await log_in(http, ADMIN))
         for _ in range(2 * FAILURES_MAX):
             assert (await http.get("/rooms", **cookie("x" * 43))).status == 401, "ended sessions are not failed logins"
@@ -285,8 +286,8 @@ async def test_failed_logins_count_against_the_budget_of_basic(tmp_path: Path, m
 
 
 @in_uvloop
-async def test_only_the_header_authorization_creates_a_session(tmp_path: Path) -> None:
-    async with access_node(tmp_path) as http:
+async def test_only_the_header_authorization_creates_a_session(engine: Engine) -> None:
+    async with access_http(engine) as http:
         first = await log_in(http)
         again = await http.ask("POST", "/session", **cookie(first), **SAME_SITE)
         assert (again.status, again.code) == (400, "BadRequest"), "else a session would have no maximum age"
@@ -302,8 +303,8 @@ async def test_only_the_header_authorization_creates_a_session(tmp_path: Path) -
 
 
 @in_uvloop
-async def test_scripts_get_no_challenge_that_opens_a_dialog(tmp_path: Path) -> None:
-    async with access_node(tmp_path) as http:
+async def test_scripts_get_no_challenge_that_opens_a_dialog(engine: Engine) -> None:
+    async with access_http(engine) as http:
         for headers in ({"Sec-Fetch-Dest": "empty"}, {"X-Requested-With": "console"}):
             answer = await http.ask("GET", "/rooms", **headers, **SAME_SITE)
             assert (answer.status, answer.headers["WWW-Authenticate"]) == (401, 'Session realm="kwire"')
@@ -311,8 +312,8 @@ async def test_scripts_get_no_challenge_that_opens_a_dialog(tmp_path: Path) -> N
 
 
 @in_uvloop
-async def test_the_facts_name_the_role_and_the_operations(tmp_path: Path) -> None:
-    async with access_node(tmp_path) as http:
+async def test_the_facts_name_the_role_and_the_operations(engine: Engine) -> None:
+    async with access_http(engine) as http:
         nobody = (await http.get("/session")).json
         assert nobody == {
             "principal": None,
@@ -322,6 +323,7 @@ async def test_the_facts_name_the_role_and_the_operations(tmp_path: Path) -> Non
             "scope": None,
             "role": None,
             "has_acls": True,
+            "password_length_min": 8,
             "reads_audit": False,
             "cluster_operations": [],
             "topic_operations": [],
@@ -341,7 +343,7 @@ async def test_the_facts_name_the_role_and_the_operations(tmp_path: Path) -> Non
         assert bob["topic_operations"] == []
         assert bob["session"]["idle_secs"] == IDLE_SECONDS
         assert AGE_SECONDS_MAX - 60 <= bob["session"]["expires_in_secs"] <= AGE_SECONDS_MAX
-        await http.authorizer.add(acls_of_role(Role.OPERATOR, Principal("User", "bob")))
+        await http.acls.add(acls_of_role(Role.OPERATOR, Principal("User", "bob")))
         bob = (await http.get("/session", **used)).json
         assert bob["role"] == "operator"
         assert bob["cluster_operations"] == ["CREATE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"]
@@ -354,8 +356,8 @@ async def test_the_facts_name_the_role_and_the_operations(tmp_path: Path) -> Non
 
 
 @in_uvloop
-async def test_without_authentication_nobody_needs_a_session(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_without_authentication_nobody_needs_a_session(engine: Engine) -> None:
+    async with engine.http() as http:
         facts = (await http.get("/session")).json
         assert (facts["principal"], facts["login_needed"], facts["role"]) == ("User:ANONYMOUS", False, "admin")
         assert (await http.ask("POST", "/session")).code == "AuthenticationDisabled"
@@ -364,10 +366,10 @@ async def test_without_authentication_nobody_needs_a_session(tmp_path: Path) -> 
 
 @in_uvloop
 async def test_tokens_are_in_no_log_no_audit_entry_and_no_body(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    engine: Engine, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    async with node_with_room(tmp_path) as http:
+    async with http_with_room(engine) as http:
         token = await log_in(http, ADMIN)
         used = cookie(token)
         answers = [

@@ -1,7 +1,5 @@
 """Tickets: valid once, for a short time, for streams only, and only a hash of them is kept."""
 
-from pathlib import Path
-
 import aiohttp
 import pytest
 
@@ -12,7 +10,8 @@ from kwire.web.requests.access import PERMANENT
 from kwire.web.requests.authentication import UserLogin
 from kwire.web.requests.tickets import TICKET_SECONDS, TICKETS_MAX, TICKETS_PER_PRINCIPAL_MAX, Tickets
 from tests.support.clock import ManualClock
-from tests.support.http_access import ADMIN, BASIC_SETTING, BOB, AccessHttp, access_node
+from tests.support.engines import Engine
+from tests.support.http_access import ADMIN, BASIC_SETTING, BOB, AccessHttp, access_http
 from tests.support.node import in_uvloop
 from tests.support.room_sockets import http_stream, status_of, upgrade_request
 
@@ -90,8 +89,8 @@ async def ticket(http: AccessHttp, credentials: str = BOB) -> str:
 
 
 @in_uvloop
-async def test_a_ticket_opens_one_stream_of_each_kind(tmp_path: Path) -> None:
-    async with access_node(tmp_path) as http:
+async def test_a_ticket_opens_one_stream_of_each_kind(engine: Engine) -> None:
+    async with access_http(engine) as http:
         await http.put("/rooms/lobby", {}, Authorization=ADMIN)
         await http.allow((Operation.READ, ResourceType.TOPIC, "lobby"))
         path = "/rooms/lobby/subscribe?from_offset=0&ticket="
@@ -106,8 +105,8 @@ async def test_a_ticket_opens_one_stream_of_each_kind(tmp_path: Path) -> None:
 
 
 @in_uvloop
-async def test_a_ticket_as_a_subprotocol_is_selected_in_the_answer(tmp_path: Path) -> None:
-    async with access_node(tmp_path) as http:
+async def test_a_ticket_as_a_subprotocol_is_selected_in_the_answer(engine: Engine) -> None:
+    async with access_http(engine) as http:
         await http.put("/rooms/lobby", {}, Authorization=ADMIN)
         await http.allow((Operation.READ, ResourceType.TOPIC, "lobby"))
         offered = f"kwire.ticket.{await ticket(http)}"
@@ -127,8 +126,8 @@ async def test_a_ticket_as_a_subprotocol_is_selected_in_the_answer(tmp_path: Pat
 
 
 @in_uvloop
-async def test_a_ticket_is_no_credential_for_other_requests(tmp_path: Path) -> None:
-    async with access_node(tmp_path) as http:
+async def test_a_ticket_is_no_credential_for_other_requests(engine: Engine) -> None:
+    async with access_http(engine) as http:
         text = await ticket(http, ADMIN)
         for method, path in (
             ("GET", "/rooms"),
@@ -148,10 +147,10 @@ async def test_a_ticket_is_no_credential_for_other_requests(tmp_path: Path) -> N
 
 @in_uvloop
 async def test_a_ticket_does_not_make_up_for_wrong_credentials_and_two_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kwire.web.requests.authentication.FAILURE_DELAY_SECONDS", 0)
-    async with access_node(tmp_path) as http:
+    async with access_http(engine) as http:
         first, second = await ticket(http, ADMIN), await ticket(http, ADMIN)
         wrong = await http.get(f"/rooms/lobby/subscribe?ticket={first}", Authorization="Basic YTpi")
         assert wrong.status == 401
@@ -168,10 +167,10 @@ async def test_a_ticket_does_not_make_up_for_wrong_credentials_and_two_are_refus
 
 
 @in_uvloop
-async def test_without_authentication_there_are_no_tickets(tmp_path: Path) -> None:
-    async with access_node(tmp_path, "kwire.authorizer=none") as http:
+async def test_without_authentication_there_are_no_tickets(engine: Engine) -> None:
+    async with access_http(engine, "kwire.authorizer=none") as http:
         answer = await http.post("/tickets")
         assert (answer.status, answer.code) == (403, "AuthenticationDisabled")
         assert (await http.get("/rooms/lobby/subscribe?ticket=x")).code == "BadRequest"
-    async with access_node(tmp_path / "2", BASIC_SETTING) as http:
+    async with access_http(engine, BASIC_SETTING) as http:
         assert (await http.post("/tickets", Authorization=BOB)).status == 201

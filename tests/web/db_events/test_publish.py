@@ -1,6 +1,5 @@
 """POST /db/api/v1/events: scopes, limits, headers, and the order of the checks."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,8 @@ from kwire.access.quotas.quotas import Alteration
 from kwire.metastore import Change
 from kwire.streams.events.publishing import Publisher
 from storage.errors import DiskFailure
-from tests.support.db_events import EVENTS, bearer, db_node, next_event
+from tests.support.db_events import EVENTS, bearer, db_http, next_event
+from tests.support.engines import Engine
 from tests.support.node import in_uvloop
 
 EVENT = {"topic": "user:updates", "data": {"name": "Ada"}}
@@ -18,8 +18,8 @@ EVENT = {"topic": "user:updates", "data": {"name": "Ada"}}
 
 @in_uvloop
 @pytest.mark.proves("S1-1", "S1-2", "S1-5", "S1-6", "S1-7", "S1-8", "S1-18", "C-50")
-async def test_subscribers_get_the_events_of_their_own_scope_with_plain_names(tmp_path: Path) -> None:
-    async with db_node(tmp_path) as db:
+async def test_subscribers_get_the_events_of_their_own_scope_with_plain_names(engine: Engine) -> None:
+    async with db_http(engine) as db:
         acme, bolt, root = await db.key("acme"), await db.key("bolt"), await db.key(None, is_root=True)
         second = await db.key("acme")
         async with db.socket(second, "user:updates") as of_acme, db.socket(bolt, "user:updates") as of_bolt:
@@ -42,8 +42,8 @@ async def test_subscribers_get_the_events_of_their_own_scope_with_plain_names(tm
 
 
 @in_uvloop
-async def test_a_root_key_without_a_scope_uses_rooms_without_a_scope(tmp_path: Path) -> None:
-    async with db_node(tmp_path) as db:
+async def test_a_root_key_without_a_scope_uses_rooms_without_a_scope(engine: Engine) -> None:
+    async with db_http(engine) as db:
         root = await db.key(None, is_root=True)
         async with db.socket(root, "plain") as socket:
             body = {"event_type": "message", "data": 5}
@@ -53,8 +53,8 @@ async def test_a_root_key_without_a_scope_uses_rooms_without_a_scope(tmp_path: P
 
 @in_uvloop
 @pytest.mark.proves("S1-12", "S1-41", "S1-45", "S1-46", "S1-49")
-async def test_the_status_of_requests_that_are_not_valid(tmp_path: Path) -> None:
-    async with db_node(tmp_path) as db:
+async def test_the_status_of_requests_that_are_not_valid(engine: Engine) -> None:
+    async with db_http(engine) as db:
         key = bearer(await db.key())
         for wrong in (None, "Bearer nonsense", f"{key[:-1]}x", "Basic YTpi"):
             headers = {} if wrong is None else {"Authorization": wrong}
@@ -79,8 +79,8 @@ async def test_the_status_of_requests_that_are_not_valid(tmp_path: Path) -> None
 
 @in_uvloop
 @pytest.mark.proves("S1-15", "S1-17", "S1-19", "S1-56", "C-16")
-async def test_the_limit_of_events(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with db_node(tmp_path) as db:
+async def test_the_limit_of_events(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with db_http(engine) as db:
         key = await db.key(max_events=3)
         alias = await db.key(None, alias_of=key.key.id)
         for number in (1, 2):
@@ -119,8 +119,8 @@ async def test_the_limit_of_events(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 @in_uvloop
 @pytest.mark.proves("S1-14", "S1-21", "S1-42")
-async def test_the_publish_rate_comes_before_everything_else(tmp_path: Path) -> None:
-    async with db_node(tmp_path) as db:
+async def test_the_publish_rate_comes_before_everything_else(engine: Engine) -> None:
+    async with db_http(engine) as db:
         key = await db.key(publish_rate=2, max_events=0)
         alias = await db.key(None, alias_of=key.key.id)
         assert (await db.publish(key, "t", 1)).code == "EventLimitReached"
@@ -134,8 +134,8 @@ async def test_the_publish_rate_comes_before_everything_else(tmp_path: Path) -> 
 
 @in_uvloop
 @pytest.mark.proves("S1-48")
-async def test_failures_of_the_storage_have_the_status_500(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with db_node(tmp_path) as db:
+async def test_failures_of_the_storage_have_the_status_500(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with db_http(engine) as db:
         key = await db.key(max_events=5, max_subscriptions=5)
         assert (await db.publish(await db.key(), "t", "makes the room")).status == 200
 
@@ -143,7 +143,7 @@ async def test_failures_of_the_storage_have_the_status_500(tmp_path: Path, monke
             raise DiskFailure("the disk refuses")
 
         with monkeypatch.context() as patched:
-            patched.setattr(db.node._metastore, "commit", refuse)
+            patched.setattr(db.server._metastore, "commit", refuse)
             assert (await db.publish(key, "t", 1)).status == 500
             assert (await db.refused_socket(key)).status == 500
         assert db.usage.events.used(key.key.id) == 0
@@ -152,18 +152,18 @@ async def test_failures_of_the_storage_have_the_status_500(tmp_path: Path, monke
 
 
 @in_uvloop
-async def test_without_keys_the_api_answers_401(tmp_path: Path) -> None:
-    async with db_node(tmp_path, "kwire.http.authentication=") as db:
+async def test_without_keys_the_api_answers_401(engine: Engine) -> None:
+    async with db_http(engine, "kwire.http.authentication=") as db:
         assert (await db.post(EVENTS, EVENT)).status == 401
         assert not db.usage.slots.is_leading
 
 
 @in_uvloop
 @pytest.mark.proves("C-16")
-async def test_a_quota_that_is_exceeded_has_the_status_400(tmp_path: Path) -> None:
-    async with db_node(tmp_path) as db:
+async def test_a_quota_that_is_exceeded_has_the_status_400(engine: Engine) -> None:
+    async with db_http(engine) as db:
         key = await db.key()
-        quotas = db.node._shared.services.quotas
+        quotas = db.quotas
         await quotas.alter([Alteration(entity_of([("user", key.key.id)]), {"producer_byte_rate": 10})])
         assert (await db.publish(key, "t", "x" * 1000)).status == 200
         answer = await db.publish(key, "t", "x")

@@ -1,17 +1,16 @@
 """The endpoints with which other nodes take, renew and release slots."""
 
-from pathlib import Path
-
 import pytest
 
-from tests.support.db_events import RELEASE_SLOT, REQUEST_SLOT, bearer, db_node
+from tests.support.db_events import RELEASE_SLOT, REQUEST_SLOT, bearer, db_http
+from tests.support.engines import Engine
 from tests.support.node import in_uvloop
 
 
 @in_uvloop
 @pytest.mark.proves("S1-4", "S1-9", "S1-10", "S1-23", "S1-25", "S1-29")
-async def test_slots_for_sessions_on_other_nodes(tmp_path: Path) -> None:
-    async with db_node(tmp_path) as db:
+async def test_slots_for_sessions_on_other_nodes(engine: Engine) -> None:
+    async with db_http(engine) as db:
         root, key = await db.key(None, is_root=True), await db.key(max_subscriptions=2)
         alias = await db.key(None, alias_of=key.key.id)
         asked = {"key_uuid": key.key.id}
@@ -40,8 +39,8 @@ async def test_slots_for_sessions_on_other_nodes(tmp_path: Path) -> None:
 
 @in_uvloop
 @pytest.mark.proves("S1-11", "S1-41")
-async def test_only_root_keys_may_use_them(tmp_path: Path) -> None:
-    async with db_node(tmp_path) as db:
+async def test_only_root_keys_may_use_them(engine: Engine) -> None:
+    async with db_http(engine) as db:
         root, key = await db.key(None, is_root=True), await db.key()
         asked = {"key_uuid": key.key.id}
         for path in (REQUEST_SLOT, RELEASE_SLOT):

@@ -2,21 +2,21 @@
 
 import asyncio
 import logging
-from pathlib import Path
 
 import aiohttp
 import pytest
 
 from kwire.access.usage.slot_leader import SLOTS_PREFIX
 from kwire.web.db_events import event_session
-from tests.support.db_events import SUBSCRIBE, bearer, db_node, next_event, sessions_of, until
+from tests.support.db_events import SUBSCRIBE, bearer, db_http, next_event, until
+from tests.support.engines import Engine
 from tests.support.node import in_uvloop
 
 
 @in_uvloop
 @pytest.mark.proves("S1-22", "S1-25", "S1-43", "S1-47", "S1-55", "S1-57")
-async def test_both_limits_of_connections_answer_503(tmp_path: Path) -> None:
-    async with db_node(tmp_path, "kwire.sessions.max.connections=3") as db:
+async def test_both_limits_of_connections_answer_503(engine: Engine) -> None:
+    async with db_http(engine, "kwire.sessions.max.connections=3") as db:
         key, other = await db.key(max_subscriptions=2), await db.key()
         alias = await db.key(None, alias_of=key.key.id)
         async with db.socket(key, "t"), db.socket(alias, "other"):
@@ -29,15 +29,15 @@ async def test_both_limits_of_connections_answer_503(tmp_path: Path) -> None:
                 # The limit of the node is checked before that of the key.
                 assert (await db.refused_socket(key)).code == "TooManyConnections"
         await until(lambda: db.usage.slots.total == 0)
-        assert sessions_of(db.node).connection_count == 0
+        assert db.sessions.connection_count == 0
         async with db.socket(key, "t"), db.socket(key, "t"):
             assert (await db.refused_socket(key)).status == 503
 
 
 @in_uvloop
 @pytest.mark.proves("C-19")
-async def test_nothing_is_taken_by_a_request_that_is_not_valid(tmp_path: Path) -> None:
-    async with db_node(tmp_path) as db:
+async def test_nothing_is_taken_by_a_request_that_is_not_valid(engine: Engine) -> None:
+    async with db_http(engine) as db:
         key = await db.key(max_subscriptions=1)
         for topic in ("", "__x", "x" * 250):
             assert (await db.refused_socket(key, topic)).status == 400, topic
@@ -50,17 +50,17 @@ async def test_nothing_is_taken_by_a_request_that_is_not_valid(tmp_path: Path) -
             async with db.session.get(f"{db.url}{SUBSCRIBE}?topic=t", headers={**upgrade, **more}) as refused:
                 assert refused.status == status
         assert (await db.get(SUBSCRIBE + "?topic=t")).status == 401
-        assert db.usage.slots.total == sessions_of(db.node).connection_count == 0
+        assert db.usage.slots.total == db.sessions.connection_count == 0
         async with db.socket(key, "t"):
             assert db.usage.slots.total == 1
 
 
 @in_uvloop
 @pytest.mark.proves("S1-3", "S1-20", "S1-26", "S1-27", "S1-28", "S1-58", "S1-59", "C-52")
-async def test_a_session_is_registered_and_unregistered_and_an_event_is_received_once(tmp_path: Path) -> None:
-    async with db_node(tmp_path) as db:
+async def test_a_session_is_registered_and_unregistered_and_an_event_is_received_once(engine: Engine) -> None:
+    async with db_http(engine) as db:
         key, root = await db.key(), await db.key(None, is_root=True)
-        sessions = sessions_of(db.node)
+        sessions = db.sessions
         await db.publish(key, "t", "before")
         async with db.socket(key, "t") as first, db.socket(key, "t") as second, db.socket(key, "u"):
             assert (sessions.connection_count, sessions.topic_count) == (3, 2)
@@ -88,9 +88,9 @@ async def test_a_session_is_registered_and_unregistered_and_an_event_is_received
 
 @in_uvloop
 @pytest.mark.proves("S1-35", "S1-37", "S1-53", "C-14")
-async def test_ends_are_logged_as_expected_or_unexpected(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_ends_are_logged_as_expected_or_unexpected(engine: Engine, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "kwire.web")
-    async with db_node(tmp_path) as db:
+    async with db_http(engine) as db:
         key = await db.key()
         async with db.socket(key, "t") as socket:
             await socket.send_str("x" * event_session.MESSAGE_BYTES_MAX)
@@ -101,7 +101,7 @@ async def test_ends_are_logged_as_expected_or_unexpected(tmp_path: Path, caplog:
             assert socket.close_code == 1009
         async with db.socket(key, "t") as socket:
             await socket.close()
-        await until(lambda: not sessions_of(db.node).connection_count)
+        await until(lambda: not db.sessions.connection_count)
         ends = [(one.levelname, one.getMessage()) for one in caplog.records if "has ended" in one.getMessage()]
         assert [level for level, _ in ends] == ["WARNING", "DEBUG"]
         assert "at most 512 bytes" in ends[0][1]
@@ -109,8 +109,8 @@ async def test_ends_are_logged_as_expected_or_unexpected(tmp_path: Path, caplog:
 
 
 @in_uvloop
-async def test_a_revoked_key_loses_its_sessions_within_five_seconds(tmp_path: Path) -> None:
-    async with db_node(tmp_path) as db:
+async def test_a_revoked_key_loses_its_sessions_within_five_seconds(engine: Engine) -> None:
+    async with db_http(engine) as db:
         key = await db.key(max_subscriptions=1)
         async with db.socket(key, "t") as socket, asyncio.timeout(5):
             await db.usage.keys.revoke(key.key.id)
@@ -122,15 +122,15 @@ async def test_a_revoked_key_loses_its_sessions_within_five_seconds(tmp_path: Pa
 
 @in_uvloop
 @pytest.mark.proves("S1-34")
-async def test_stopping_the_server_ends_the_sessions_and_frees_their_slots(tmp_path: Path) -> None:
-    async with db_node(tmp_path) as db:
+async def test_stopping_the_server_ends_the_sessions_and_frees_their_slots(engine: Engine) -> None:
+    async with db_http(engine) as db:
         key = await db.key(max_subscriptions=2)
         async with db.socket(key, "t") as one, db.socket(key, "t") as two:
-            stopping = asyncio.create_task(db.node.stop())
+            stopping = asyncio.create_task(db.server.stop())
             for socket in (one, two):
                 assert (await socket.receive()).type is aiohttp.WSMsgType.CLOSE
                 assert socket.close_code == 1001
-            metastore = db.node._metastore
+            metastore = db.server._metastore
             await stopping
         assert db.usage.slots.total == 0
         assert metastore.get(SLOTS_PREFIX + key.key.id) is None
@@ -139,17 +139,17 @@ async def test_stopping_the_server_ends_the_sessions_and_frees_their_slots(tmp_p
 @in_uvloop
 @pytest.mark.proves("S1-36", "S1-54", "C-12")
 async def test_a_client_that_does_not_read_is_disconnected_with_a_reason(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kwire.server.http.stream_connections.UNSENT_BYTES_MAX", 16 * 1024)
-    async with db_node(tmp_path) as db:
+    async with db_http(engine) as db:
         key = await db.key(max_subscriptions=2)
         async with db.socket(key, "t") as slow, db.socket(key, "t") as fast:
             assert slow._response.connection is not None
             transport = slow._response.connection.transport
             assert transport is not None
             transport.pause_reading()
-            sessions, count = sessions_of(db.node), 0
+            sessions, count = db.sessions, 0
             body = {"event_type": "event", "data": "x" * 20_000}
             while sessions.metrics.closed_unexpected == 0 and count < 4000 and db.usage.slots.total == 2:
                 answer = await db.post("/rooms/t/events", [body] * 20, Authorization=bearer(key))

@@ -1,6 +1,5 @@
 """GET /topics/{topic}/events and GET /events/{event}: pages from either end, days, the last event, retention."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,10 +7,10 @@ import pytest
 from kwire.broker.topics.topics import Topic
 from kwire.web.events import read as reading
 from storage.batch.record_batch import Record, build_batch, check_batch
+from tests.support.engines import Engine, only_embedded
 from tests.support.event_doors import event, make_topics, page_of, published, refused
-from tests.support.http import Http, http_node
+from tests.support.http import Http
 from tests.support.node import in_uvloop
-from tests.support.partition_log import log_of
 
 DAY_MS = 86_400_000
 # 2025-07-06T00:00:00Z
@@ -44,8 +43,8 @@ REFUSALS = [
 ]
 
 
-async def filled(http: Http, count: int, name: str = "orders") -> Topic:
-    (topic,) = await make_topics(http.node, name)
+async def filled(http: Http, count: int, name: str = "orders") -> Any:
+    (topic,) = await make_topics(http.server, name)
     await published(http, *[event(name, number) for number in range(count)])
     return topic
 
@@ -73,9 +72,9 @@ def write_at(topic: Topic, *times_ms: int) -> None:
 
 @pytest.mark.proves("S2-28", "S2-34")
 @in_uvloop
-async def test_an_event_has_an_id_a_time_a_type_and_its_payload(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
-        await make_topics(http.node, "user-events")
+async def test_an_event_has_an_id_a_time_a_type_and_its_payload(engine: Engine) -> None:
+    async with engine.http() as http:
+        await make_topics(http.server, "user-events")
         payload = {"id": "123", "name": "Älice", "n": 1.50, "nothing": None}
         await published(http, {"topic": "user-events", "type": "user.created", "payload": payload})
         answer = await http.get("/topics/user-events/events")
@@ -89,8 +88,8 @@ async def test_an_event_has_an_id_a_time_a_type_and_its_payload(tmp_path: Path) 
 
 @pytest.mark.proves("S2-34", "S2-40")
 @in_uvloop
-async def test_a_topic_is_replayed_page_by_page_behind_the_last_id(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_a_topic_is_replayed_page_by_page_behind_the_last_id(engine: Engine) -> None:
+    async with engine.http() as http:
         await filled(http, 1250)
         payloads, place = await page_of(http, "orders")
         assert (payloads, place) == (list(range(100)), "orders-100")
@@ -103,27 +102,27 @@ async def test_a_topic_is_replayed_page_by_page_behind_the_last_id(tmp_path: Pat
 
 
 @in_uvloop
-async def test_it_is_read_backwards_and_the_last_event_alone(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_it_is_read_backwards_and_the_last_event_alone(engine: Engine) -> None:
+    async with engine.http() as http:
         await filled(http, 1250)
         assert await page_of(http, "orders", "order=backwards&limit=3") == ([1249, 1248, 1247], "orders-1248")
         assert await walk(http, "orders", "order=backwards&limit=333", "beforeEventId") == list(range(1249, -1, -1))
         query = "order=backwards&sinceEventId=orders-2&beforeEventId=orders-5"
         assert await page_of(http, "orders", query) == ([3, 2], None)
         assert await page_of(http, "orders", "last=true") == ([1249], None)
-        await make_topics(http.node, "empty")
+        await make_topics(http.server, "empty")
         assert await page_of(http, "empty", "last=true") == ([], None)
         assert await page_of(http, "empty", "order=backwards") == ([], None)
 
 
 @in_uvloop
 async def test_large_events_end_a_page_early_and_nothing_is_left_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kwire.web.answers.large_answers.PART_BYTES", 10_000)
     monkeypatch.setattr(reading, "PAGE_BYTES_MAX", 30_000)
-    async with http_node(tmp_path) as http:
-        await make_topics(http.node, "a")
+    async with engine.http() as http:
+        await make_topics(http.server, "a")
         for number in range(40):
             await published(http, event("a", [number, "x" * 3000]))
         _, place = await page_of(http, "a")
@@ -133,11 +132,12 @@ async def test_large_events_end_a_page_early_and_nothing_is_left_out(
         assert forwards == backwards[::-1] == list(range(40))
 
 
+@only_embedded("it writes events with times of its own into the log")
 @pytest.mark.proves("S2-34")
 @in_uvloop
-async def test_a_date_is_a_day_in_utc_whatever_the_order_of_times(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
-        (topic,) = await make_topics(http.node, "a")
+async def test_a_date_is_a_day_in_utc_whatever_the_order_of_times(engine: Engine) -> None:
+    async with engine.http() as http:
+        (topic,) = await make_topics(http.server, "a")
         write_at(topic, SOME_DAY_MS - 1, SOME_DAY_MS, SOME_DAY_MS + DAY_MS - 1, SOME_DAY_MS + DAY_MS)
         # Somebody sends what was left over from the day.
         write_at(topic, SOME_DAY_MS + 5 * DAY_MS, SOME_DAY_MS + 7, SOME_DAY_MS - 7)
@@ -151,13 +151,14 @@ async def test_a_date_is_a_day_in_utc_whatever_the_order_of_times(tmp_path: Path
             assert await page_of(http, "a", f"date={empty}") == ([], None), empty
 
 
+@only_embedded("it writes events with times of its own into the log")
 @in_uvloop
 async def test_to_find_a_day_takes_several_requests_in_a_large_topic(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "SCANNED_EVENTS_MAX", 1000)
-    async with http_node(tmp_path) as http:
-        (topic,) = await make_topics(http.node, "a")
+    async with engine.http() as http:
+        (topic,) = await make_topics(http.server, "a")
         for _ in range(3):
             write_at(topic, SOME_DAY_MS, *[SOME_DAY_MS + DAY_MS] * 999)
         payloads, place = await page_of(http, "a", "date=2025-07-06&limit=10")
@@ -167,10 +168,10 @@ async def test_to_find_a_day_takes_several_requests_in_a_large_topic(
 
 
 @in_uvloop
-async def test_what_retention_took_is_told_and_not_passed_over(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
-        topic = await filled(http, 10)
-        log_of(topic.partitions[0]).advance_log_start_offset(6)
+async def test_what_retention_took_is_told_and_not_passed_over(engine: Engine) -> None:
+    async with engine.http() as http:
+        await filled(http, 10)
+        await engine.delete_events(http.server, "orders", 6)
         assert await page_of(http, "orders") == ([6, 7, 8, 9], None)
         assert await page_of(http, "orders", "order=backwards&limit=9") == ([9, 8, 7, 6], None)
         answer = await http.get("/topics/orders/events?sinceEventId=orders-3")
@@ -180,9 +181,9 @@ async def test_what_retention_took_is_told_and_not_passed_over(tmp_path: Path) -
 
 
 @in_uvloop
-async def test_what_cannot_be_read_is_refused_by_name(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
-        await make_topics(http.node, "a", "b")
+async def test_what_cannot_be_read_is_refused_by_name(engine: Engine) -> None:
+    async with engine.http() as http:
+        await make_topics(http.server, "a", "b")
         await http.put("/rooms/room")
         for path, status, code in REFUSALS:
             assert await refused(http, "GET", path) == (status, code), path

@@ -2,15 +2,15 @@
 
 import asyncio
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kwire.broker.topics.topics import EVENTS_TOPIC
 from kwire.node import Node
+from tests.support.engines import Engine, only_embedded
 from tests.support.event_doors import event, make_topics, published
-from tests.support.http import Http, http_node
+from tests.support.http import Http
 from tests.support.node import in_uvloop
 from tests.support.partition_log import log_of
 from tests.support.room_sockets import (
@@ -47,9 +47,9 @@ async def until_caught_up(stream: HttpStream) -> tuple[list[dict[str, Any]], dic
 
 @pytest.mark.proves("S3-6", "S3-17")
 @in_uvloop
-async def test_everything_comes_in_global_order_with_contiguous_positions(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
-        await make_topics(http.node, "a", "b-2")
+async def test_everything_comes_in_global_order_with_contiguous_positions(engine: Engine) -> None:
+    async with engine.http() as http:
+        await make_topics(http.server, "a", "b-2")
         await fill(http, "a", "b-2", "a", "a", "b-2")
         await fill(http, "b-2")
         async with http_stream(http.port, "/subscribe/all?from=0") as stream:
@@ -78,9 +78,9 @@ async def test_everything_comes_in_global_order_with_contiguous_positions(tmp_pa
 
 @pytest.mark.proves("S3-7", "S3-17")
 @in_uvloop
-async def test_one_topic_comes_from_a_version_on_and_nothing_of_others(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
-        await make_topics(http.node, "a", "b")
+async def test_one_topic_comes_from_a_version_on_and_nothing_of_others(engine: Engine) -> None:
+    async with engine.http() as http:
+        await make_topics(http.server, "a", "b")
         await fill(http, "a", "b", "a", "b", "a")
         async with http_stream(http.port, "/subscribe/streams/a?from=1") as stream:
             first = await stream.message()
@@ -94,9 +94,9 @@ async def test_one_topic_comes_from_a_version_on_and_nothing_of_others(tmp_path:
 
 @pytest.mark.proves("S3-6", "S3-7", "S3-24")
 @in_uvloop
-async def test_an_empty_store_is_caught_up_at_once_and_events_arrive_live(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
-        await make_topics(http.node, "a")
+async def test_an_empty_store_is_caught_up_at_once_and_events_arrive_live(engine: Engine) -> None:
+    async with engine.http() as http:
+        await make_topics(http.server, "a")
         async with (
             http_stream(http.port, "/subscribe/all?from=0") as everything,
             http_stream(http.port, "/subscribe/streams/a?from=0") as one,
@@ -110,9 +110,9 @@ async def test_an_empty_store_is_caught_up_at_once_and_events_arrive_live(tmp_pa
 
 @pytest.mark.proves("S3-6", "S3-7")
 @in_uvloop
-async def test_sent_events_have_places_as_ids_and_a_browser_goes_on_behind_them(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
-        await make_topics(http.node, "a", "b")
+async def test_sent_events_have_places_as_ids_and_a_browser_goes_on_behind_them(engine: Engine) -> None:
+    async with engine.http() as http:
+        await make_topics(http.server, "a", "b")
         await fill(http, *"abab")
         async with http_stream(http.port, "/subscribe/all?from=0", Accept=SSE) as stream:
             assert (await stream.sent_event())["event"] == "subscribed"
@@ -130,11 +130,11 @@ async def test_sent_events_have_places_as_ids_and_a_browser_goes_on_behind_them(
 
 
 @in_uvloop
-async def test_a_browser_whose_place_is_gone_is_told_the_gap(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
-        (topic,) = await make_topics(http.node, "a")
+async def test_a_browser_whose_place_is_gone_is_told_the_gap(engine: Engine) -> None:
+    async with engine.http() as http:
+        await make_topics(http.server, "a")
         await fill(http, *"aaaaaa")
-        log_of(topic.partitions[0]).advance_log_start_offset(4)
+        await engine.delete_events(http.server, "a", 4)
         async with http_stream(http.port, "/subscribe/streams/a", Accept=SSE, Last_Event_ID="1") as stream:
             assert json.loads((await stream.sent_event())["data"])["recovered"] is False
             told = json.loads((await stream.sent_event())["data"])
@@ -147,9 +147,9 @@ async def test_a_browser_whose_place_is_gone_is_told_the_gap(tmp_path: Path) -> 
 
 @pytest.mark.proves("S3-6", "S3-7")
 @in_uvloop
-async def test_as_a_websocket_it_sends_the_same_messages(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
-        await make_topics(http.node, "a", "b")
+async def test_as_a_websocket_it_sends_the_same_messages(engine: Engine) -> None:
+    async with engine.http() as http:
+        await make_topics(http.server, "a", "b")
         await fill(http, "a", "b")
         async with room_socket(http.port, "/subscribe/all?from=1") as socket:
             assert (await socket.next())["control"] == "subscribed"
@@ -163,8 +163,8 @@ async def test_as_a_websocket_it_sends_the_same_messages(tmp_path: Path) -> None
 
 
 @in_uvloop
-async def test_a_websocket_answers_pings_and_closes_and_takes_no_messages(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_a_websocket_answers_pings_and_closes_and_takes_no_messages(engine: Engine) -> None:
+    async with engine.http() as http:
         async with raw_socket(http.port, path="/subscribe/all") as socket:
             assert [(await socket.frame())[0] for _ in range(2)] == [TEXT, TEXT]
             socket.writer.write(b"".join(client_frame(PING, b"%d" % number) for number in range(1000)))
@@ -179,18 +179,18 @@ async def test_a_websocket_answers_pings_and_closes_and_takes_no_messages(tmp_pa
         async with raw_socket(http.port, b"\x00\x00", path="/subscribe/all") as socket:
             assert await socket.close_code() == 1002
         async with asyncio.timeout(WAIT_S):
-            while len(http.node._subscriptions):
+            while len(http.server._subscriptions):
                 await asyncio.sleep(0.01)
 
 
 @in_uvloop
-async def test_who_pings_and_takes_nothing_is_not_read_from_any_more(tmp_path: Path) -> None:
+async def test_who_pings_and_takes_nothing_is_not_read_from_any_more(engine: Engine) -> None:
     """Pings are answered: who never reads its pongs must not be able to make the server keep them."""
-    async with http_node(tmp_path, "kwire.send.timeout.ms=1000") as http:
-        await make_topics(http.node, "a")
+    async with engine.http("kwire.send.timeout.ms=1000") as http:
+        await make_topics(http.server, "a")
         for _ in range(40):
             await published(http, event("a", "x" * 200_000))
-        metrics = http.node.http._stream_connections.metrics  # type: ignore[union-attr]
+        metrics = http.server.http._stream_connections.metrics  # type: ignore[union-attr]
         pings = client_frame(PING, b"x" * 125) * 1000
         async with raw_socket(http.port, path="/subscribe/all?from=0") as greedy:
             greedy.writer.transport.pause_reading()  # type: ignore[attr-defined]
@@ -198,13 +198,13 @@ async def test_who_pings_and_takes_nothing_is_not_read_from_any_more(tmp_path: P
             greedy.writer.write(pings * 200)
             await until(lambda: metrics.closed_stuck == 1)
             assert metrics.received_bytes - before < len(pings) * 100
-        await until(lambda: len(http.node._subscriptions) == 0)
+        await until(lambda: len(http.server._subscriptions) == 0)
 
 
 @in_uvloop
-async def test_only_some_types_are_sent_and_places_move_on(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
-        await make_topics(http.node, "a")
+async def test_only_some_types_are_sent_and_places_move_on(engine: Engine) -> None:
+    async with engine.http() as http:
+        await make_topics(http.server, "a")
         await published(http, *[event("a", number, type="odd" if number % 2 else "even") for number in range(6)])
         async with http_stream(http.port, "/subscribe/all?from=0&types=odd,other") as stream:
             events, mark = await until_caught_up(stream)
@@ -215,11 +215,12 @@ async def test_only_some_types_are_sent_and_places_move_on(tmp_path: Path) -> No
             assert [one["position"] for one in events] == [4, 5]
 
 
+@only_embedded("the oldest position of a journal on a cluster is that of a commit")
 @pytest.mark.proves("S3-6")
 @in_uvloop
-async def test_places_below_the_oldest_are_refused_and_those_beyond_the_head_are_waited_for(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
-        (topic,) = await make_topics(http.node, "a")
+async def test_places_below_the_oldest_are_refused_and_those_beyond_the_head_are_waited_for(engine: Engine) -> None:
+    async with engine.http() as http:
+        (topic,) = await make_topics(http.server, "a")
         await fill(http, *"aaaa")
         log_of(topic.partitions[0]).advance_log_start_offset(2)
         journal = await http.node._shared.services.topics.events_topic()
@@ -237,9 +238,9 @@ async def test_places_below_the_oldest_are_refused_and_those_beyond_the_head_are
 
 @pytest.mark.proves("S3-6", "S3-7")
 @in_uvloop
-async def test_events_of_a_deleted_topic_are_gone_and_its_subscribers_are_told(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
-        await make_topics(http.node, "a", "b")
+async def test_events_of_a_deleted_topic_are_gone_and_its_subscribers_are_told(engine: Engine) -> None:
+    async with engine.http() as http:
+        await make_topics(http.server, "a", "b")
         await fill(http, "a", "b", "a")
         async with http_stream(http.port, "/subscribe/streams/a?from=0") as stream:
             await until_caught_up(stream)
@@ -247,7 +248,7 @@ async def test_events_of_a_deleted_topic_are_gone_and_its_subscribers_are_told(t
             closed = await stream.message()
             assert (closed["control"], closed["code"], closed["version"]) == ("closed", "TopicNotFound", 1)
             assert await stream.line() is None
-        await make_topics(http.node, "a")
+        await make_topics(http.server, "a")
         await fill(http, "a")
         async with http_stream(http.port, "/subscribe/all?from=0") as stream:
             events, mark = await until_caught_up(stream)
@@ -256,9 +257,9 @@ async def test_events_of_a_deleted_topic_are_gone_and_its_subscribers_are_told(t
 
 
 @in_uvloop
-async def test_an_epoch_of_before_says_that_a_topic_is_another_one(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
-        await make_topics(http.node, "a")
+async def test_an_epoch_of_before_says_that_a_topic_is_another_one(engine: Engine) -> None:
+    async with engine.http() as http:
+        await make_topics(http.server, "a")
         await fill(http, "a", "a")
         async with http_stream(http.port, "/subscribe/streams/a") as stream:
             epoch = (await stream.message())["epoch"]
@@ -270,9 +271,9 @@ async def test_an_epoch_of_before_says_that_a_topic_is_another_one(tmp_path: Pat
 
 
 @in_uvloop
-async def test_what_cannot_be_subscribed_to_is_refused_by_name(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
-        await make_topics(http.node, "a")
+async def test_what_cannot_be_subscribed_to_is_refused_by_name(engine: Engine) -> None:
+    async with engine.http() as http:
+        await make_topics(http.server, "a")
         await http.put("/rooms/room")
         for path, status, code in (
             ("/subscribe/streams/nowhere", 404, "TopicNotFound"),
@@ -293,13 +294,13 @@ async def test_what_cannot_be_subscribed_to_is_refused_by_name(tmp_path: Path) -
         assert (await status_of(http.port, http_request("/subscribe/all", version="1.0")))[0] == 400
         assert (await status_of(http.port, upgrade_request("/subscribe/all", Sec_WebSocket_Version="8")))[0] == 426
         assert (await status_of(http.port, upgrade_request("/subscribe/all", Sec_WebSocket_Key="x")))[0] == 400
-        assert len(http.node._subscriptions) == 0
+        assert len(http.server._subscriptions) == 0
 
 
 @in_uvloop
-async def test_the_end_of_the_node_is_told_with_the_place(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
-        await make_topics(http.node, "a")
+async def test_the_end_of_the_node_is_told_with_the_place(engine: Engine) -> None:
+    async with engine.http() as http:
+        await make_topics(http.server, "a")
         await fill(http, "a", "a")
         async with (
             http_stream(http.port, "/subscribe/all?from=0") as stream,
@@ -307,7 +308,7 @@ async def test_the_end_of_the_node_is_told_with_the_place(tmp_path: Path) -> Non
         ):
             await until_caught_up(stream)
             await socket.until("caught_up")
-            stopping = asyncio.ensure_future(http.node.stop())
+            stopping = asyncio.ensure_future(http.server.stop())
             closed = await stream.message()
             assert (closed["control"], closed["code"], closed["position"]) == ("closed", "ServerStopping", 1)
             assert (await socket.next())["code"] == "ServerStopping"
@@ -315,10 +316,11 @@ async def test_the_end_of_the_node_is_told_with_the_place(tmp_path: Path) -> Non
             await asyncio.wait_for(stopping, WAIT_S)
 
 
+@only_embedded("it counts the subscribers of the internal topic")
 @in_uvloop
-async def test_many_subscribers_share_one_tail_of_the_journal(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
-        await make_topics(http.node, "a")
+async def test_many_subscribers_share_one_tail_of_the_journal(engine: Engine) -> None:
+    async with engine.http() as http:
+        await make_topics(http.server, "a")
         streams = [http_stream(http.port, "/subscribe/all") for _ in range(5)]
         opened = [await one.__aenter__() for one in streams]
         try:

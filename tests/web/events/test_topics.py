@@ -1,12 +1,11 @@
 """Topics of the event store over HTTP: POST /topics, their schemas, and what refuses to touch them."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.engines import Engine
 from tests.support.event_doors import event, page_of, published, refused
-from tests.support.http import http_node
 from tests.support.node import in_uvloop
 
 USER_CREATED: dict[str, Any] = {
@@ -21,8 +20,8 @@ ALICE = {"id": "123", "name": "Alice"}
 
 @pytest.mark.proves("S2-1", "S2-2", "S2-6", "S2-12", "S2-14", "S2-15", "S2-29", "S2-31", "C-3", "C-46")
 @in_uvloop
-async def test_a_topic_takes_what_its_schemas_take_also_after_a_restart(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_a_topic_takes_what_its_schemas_take_also_after_a_restart(engine: Engine) -> None:
+    async with engine.http() as http:
         assert await refused(http, "POST", "/events", event("user-events", ALICE)) == (404, "TopicNotFound")
         answer = await http.post("/topics", {"name": "user-events", "schemas": [USER_CREATED]})
         assert answer.status == 201
@@ -47,7 +46,7 @@ async def test_a_topic_takes_what_its_schemas_take_also_after_a_restart(tmp_path
             "path": "$.id",
             "index": 1,
         }
-    async with http_node(tmp_path) as http:
+    async with engine.http() as http:
         assert await refused(http, "POST", "/events", event("user-events", {}, type="user.created")) == (
             400,
             "SchemaViolation",
@@ -64,8 +63,8 @@ async def test_a_topic_takes_what_its_schemas_take_also_after_a_restart(tmp_path
 
 @pytest.mark.proves("S2-29")
 @in_uvloop
-async def test_what_cannot_be_a_topic_is_refused(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_what_cannot_be_a_topic_is_refused(engine: Engine) -> None:
+    async with engine.http() as http:
         assert (await http.post("/topics/plain")).status == 201
         for body, expected in [
             (b"{", (400, "InvalidJson")),
@@ -97,12 +96,12 @@ async def test_what_cannot_be_a_topic_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.proves("S2-15", "S2-31")
 @in_uvloop
-async def test_hostile_payloads_are_refused_and_never_a_fault_of_the_server(tmp_path: Path) -> None:
+async def test_hostile_payloads_are_refused_and_never_a_fault_of_the_server(engine: Engine) -> None:
     choice = {
         "eventType": "made",
         "anyOf": [{"type": "object", "properties": {"a": {"$ref": "#"}}}, {"type": "string"}],
     }
-    async with http_node(tmp_path) as http:
+    async with engine.http() as http:
         assert (await http.post("/topics", {"name": "deep", "schemas": [choice]})).status == 201
         for depth in (5, 100, 254, 300, 400):
             payload = b'{"a":' * depth + b"1" + b"}" * depth
@@ -114,8 +113,8 @@ async def test_hostile_payloads_are_refused_and_never_a_fault_of_the_server(tmp_
 
 
 @in_uvloop
-async def test_event_topics_can_be_listed_by_themselves(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_event_topics_can_be_listed_by_themselves(engine: Engine) -> None:
+    async with engine.http() as http:
         await http.post("/topics/plain")
         for name in ("b", "a", "ab"):
             assert (await http.post("/topics", {"name": name, "schemas": [VERIFIED]})).status == 201
@@ -128,8 +127,8 @@ async def test_event_topics_can_be_listed_by_themselves(tmp_path: Path) -> None:
 
 
 @in_uvloop
-async def test_schemas_grow_over_http_and_never_shrink(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_schemas_grow_over_http_and_never_shrink(engine: Engine) -> None:
+    async with engine.http() as http:
         await http.post("/topics", {"name": "users", "schemas": [USER_CREATED]})
         path = "/topics/users/schemas"
         assert await refused(http, "PUT", path, {"schemas": [VERIFIED]}) == (409, "IncompatibleSchema")
@@ -152,8 +151,8 @@ async def test_schemas_grow_over_http_and_never_shrink(tmp_path: Path) -> None:
 
 @pytest.mark.proves("S2-2", "S2-12")
 @in_uvloop
-async def test_a_topic_that_is_deleted_and_made_again_begins_anew(tmp_path: Path) -> None:
-    async with http_node(tmp_path, "kwire.streams.enable=false") as http:
+async def test_a_topic_that_is_deleted_and_made_again_begins_anew(engine: Engine) -> None:
+    async with engine.http("kwire.streams.enable=false") as http:
         await http.post("/topics", {"name": "users", "schemas": [USER_CREATED]})
         await published(http, event("users", ALICE, type="user.created"))
         assert (await http.delete("/topics/users")).status == 200
@@ -171,8 +170,8 @@ async def test_a_topic_that_is_deleted_and_made_again_begins_anew(tmp_path: Path
 
 @pytest.mark.proves("S2-1", "S2-15")
 @in_uvloop
-async def test_no_other_door_lets_anything_in(tmp_path: Path) -> None:
-    async with http_node(tmp_path) as http:
+async def test_no_other_door_lets_anything_in(engine: Engine) -> None:
+    async with engine.http() as http:
         await http.post("/topics", {"name": "users", "schemas": [USER_CREATED]})
         publish = {"event_type": "user.created", "data": {}}
         assert (await http.post("/topics/users/publish", publish)).status == 400

@@ -12,12 +12,15 @@ import msgspec
 from aiohttp import ClientResponse, web
 from aiohttp.test_utils import TestClient, TestServer
 
+from kwire.broker.admin.delete_records import Deletion, delete_records
+from kwire.clock import Clock
 from kwire.coordinator.web_groups.values import defaults_of
 from kwire.metrics import HttpMetrics, StreamMetrics
 from kwire.server.http.stream_connections import StreamConnections
 from kwire.streams.events.event import NewEvent
 from kwire.streams.events.publishing import Publisher
 from kwire.streams.subscriptions import Subscriptions
+from kwire.streams.topic_directory import StreamTopic
 from kwire.web.groups import consumer_groups
 from kwire.web.groups import stream as group_stream
 from kwire.web.requests.body_receiver import RECEIVE_SETTINGS, ReceiveSettings
@@ -94,6 +97,10 @@ class Port:
         self._client = client
 
     @property
+    def clock(self) -> Clock:
+        return self.node.clock
+
+    @property
     def address(self) -> tuple[str, int]:
         return self._client.host, self._client.port or 0
 
@@ -112,10 +119,58 @@ class Port:
     async def get(self, path: str) -> Told:
         return await self.ask("GET", path)
 
+    async def create_topic(self, name: str, partition_count: int) -> None:
+        await self.node.create(name, partition_count)
+
+    async def find(self, topic: str) -> StreamTopic | None:
+        return self.node.topics.get(topic)
+
+    async def delete_topic(self, name: str) -> None:
+        topic = self.node.topics.get(name)
+        assert topic is not None
+        await self.node.topics.delete(topic)
+
+    async def add_partitions(self, name: str, partition_count: int) -> None:
+        topic = self.node.topics.get(name)
+        assert topic is not None
+        await self.node.topics.create_partitions(topic, partition_count)
+
+    async def delete_before(self, name: str, offset: int) -> None:
+        """Delete the first records of partition 0."""
+        topic = self.node.topics.get(name)
+        assert topic is not None
+        deletion = Deletion(topic.partitions[0], offset)
+        assert await delete_records([deletion], LINE_TIMEOUT_S, self.node.lanes.settle) == [offset]
+
+    def session_deadline(self, group: str, member: str) -> float:
+        """When the session of a member ends, on a clock that rises."""
+        (found,) = (one for one in self.node.groups.consumer_groups() if one.group_id == group)
+        return found.session_deadlines_ms[member]
+
+    def pass_time(self, seconds: float) -> None:
+        self.node.clock.advance(int(seconds * 1000))
+
+    def stream_count(self, topic: StreamTopic) -> int:
+        """The number of readers of a topic's partitions."""
+        return sum(map(self.services.subscriptions.count_of, topic.streams_in_use))  # type: ignore[attr-defined]
+
+    @property
+    def watcher_count(self) -> int:
+        return len(self.node.groups.watch.__self__._watchers)  # type: ignore[attr-defined]
+
+    @property
+    def reader_count(self) -> int:
+        """The number of partitions that streams read."""
+        return sum(len(stream._readers) for stream in self.services.web_groups._readers.values())
+
+    async def close_streams(self) -> None:
+        """End all streams, as a process that stops does."""
+        await self.services.port.serve_stream.close()
+
     async def create(self, group: str, topic: str, partition_count: int = 6, **fields: object) -> None:
         """A topic, if there is none yet, and a group that reads it."""
-        if self.node.topics.get(topic) is None:
-            await self.node.create(topic, partition_count)
+        if await self.find(topic) is None:
+            await self.create_topic(topic, partition_count)
         told = await self.post(f"/{group}", {"topic": topic, **fields})
         assert told.status == 201, told
 
@@ -127,10 +182,10 @@ class Port:
 
     async def publish(self, topic: str, partition: int, *data: object) -> int:
         """The offset of the first."""
-        found = self.node.topics.get(topic)
+        found = await self.find(topic)
         assert found is not None
         events = [NewEvent("made", msgspec.json.encode(one), key=b"k") for one in data]
-        publisher = Publisher(self.node.clock, asyncio.get_running_loop().call_soon)
+        publisher = Publisher(self.clock, asyncio.get_running_loop().call_soon)
         return (await publisher.publish_and_wait(found.stream(partition), b"/topics/t", events)).offset
 
     async def committed(self, group: str, partition: int) -> int | None:

@@ -3,14 +3,14 @@
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 
+from tests.support.engines import Engine, if_served
 from tests.support.http_access import ADMIN, AccessHttp
 from tests.support.node import in_uvloop
-from tests.support.tenants import SCOPES, A, B, tenant_node
+from tests.support.tenants import SCOPES, A, B, tenant_http
 
 EVENTS = 40
 SECONDS = 20.0
@@ -96,8 +96,8 @@ async def publish(http: AccessHttp, owner: str, credentials: str) -> None:
 
 
 @in_uvloop
-async def test_rooms_of_the_same_name(tmp_path: Path) -> None:
-    async with tenant_node(tmp_path) as http:
+async def test_rooms_of_the_same_name(engine: Engine) -> None:
+    async with tenant_http(engine) as http:
         until = has_all("offset", EVENTS - 1)
         path = "/rooms/{}/subscribe?from_offset=0"
         reads, whose = [], []
@@ -130,9 +130,10 @@ async def test_rooms_of_the_same_name(tmp_path: Path) -> None:
             assert (described["room"], described["topic"], described["event_count"]) == ("lobby", "lobby", EVENTS)
 
 
+@if_served("/subscribe/all")
 @in_uvloop
-async def test_all_events_of_the_event_store(tmp_path: Path) -> None:
-    async with tenant_node(tmp_path) as http:
+async def test_all_events_of_the_event_store(engine: Engine) -> None:
+    async with tenant_http(engine) as http:
         tenants = (("a", A), ("b", B))
         for _, credentials in tenants:
             topic = {"name": "orders-1", "schemas": [SCHEMA]}
@@ -183,9 +184,10 @@ async def test_all_events_of_the_event_store(tmp_path: Path) -> None:
         assert "kws-" not in "".join(texts)
 
 
+@if_served("/consumer-groups/{group}")
 @in_uvloop
-async def test_a_member_of_a_group(tmp_path: Path) -> None:
-    async with tenant_node(tmp_path) as http:
+async def test_a_member_of_a_group(engine: Engine) -> None:
+    async with tenant_http(engine) as http:
         for owner, credentials in (("a", A), ("b", B)):
             answer = await http.post("/topics/jobs", {"num_partitions": 2}, Authorization=credentials)
             assert answer.json["topic"] == "jobs"
@@ -212,8 +214,8 @@ async def test_a_member_of_a_group(tmp_path: Path) -> None:
 
 
 @in_uvloop
-async def test_a_ticket_keeps_the_scope(tmp_path: Path) -> None:
-    async with tenant_node(tmp_path) as http:
+async def test_a_ticket_keeps_the_scope(engine: Engine) -> None:
+    async with tenant_http(engine) as http:
         await publish(http, "b", B)
         await publish(http, "a", A)
         ticket = (await http.post("/tickets", Authorization=A)).json["ticket"]
@@ -229,8 +231,8 @@ async def test_a_ticket_keeps_the_scope(tmp_path: Path) -> None:
 
 
 @in_uvloop
-async def test_messages_about_the_end_of_a_stream_have_plain_names(tmp_path: Path) -> None:
-    async with tenant_node(tmp_path) as http:
+async def test_messages_about_the_end_of_a_stream_have_plain_names(engine: Engine) -> None:
+    async with tenant_http(engine) as http:
         await publish(http, "a", A)
         headers = {"Authorization": A}
         async with http.session.get(f"{http.url}/rooms/lobby/subscribe", headers=headers) as answer:
@@ -240,7 +242,7 @@ async def test_messages_about_the_end_of_a_stream_have_plain_names(tmp_path: Pat
                 rest = (await answer.content.read()).decode()
         (closed,) = [one for line in rest.splitlines() if line and (one := json.loads(line))["control"] == "closed"]
         assert closed["room"] == "lobby"
-        assert closed["reason"] == "lobby was deleted"
+        assert closed["reason"] == "'lobby' was deleted"
         assert "kws-" not in rest
         await publish(http, "a", A)
         async with http.session.ws_connect(f"{http.url}/rooms/lobby/subscribe", headers=headers) as socket:

@@ -4,18 +4,20 @@ The twin is a dictionary of full names. A tenant sees the part of it with its pr
 """
 
 import random
-from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from kwire.streams.rooms.names import topic_of_room
 from tests.end_to_end.seeds import announced_seed
 from tests.support.effort import repetitions
+from tests.support.engines import Engine
 from tests.support.http_access import ADMIN, AccessHttp
 from tests.support.node import in_uvloop
-from tests.support.tenants import SCOPES, A, B, tenant_node
+from tests.support.tenants import SCOPES, A, B, tenant_http
 
 STEPS = repetitions(quick=400, full=2000)
+# A cluster takes longer, mostly to create and to delete topics.
+BRIDGE_STEPS = repetitions(quick=100, full=200)
 PREFIXES = {A: SCOPES["a"].prefix, B: SCOPES["b"].prefix, ADMIN: ""}
 NAMES = ("r", "rr", "s", "a.b", "a-b", "é", "x/y", "_x41_", "kws-aaaaaaaaaaa.r", "kws-bbbbbbbbbbb.s", "kws-")
 
@@ -159,9 +161,9 @@ class World:
 
 
 @in_uvloop
-async def test_two_tenants_and_an_administrator_against_a_twin(tmp_path: Path) -> None:
+async def test_two_tenants_and_an_administrator_against_a_twin(engine: Engine) -> None:
     seed = announced_seed()
-    async with tenant_node(tmp_path, "kwire.rooms.max=1000") as http:
+    async with tenant_http(engine, "kwire.rooms.max=1000") as http:
         world = World(http, seed)
-        for _ in range(STEPS):
+        for _ in range(STEPS if engine.upstream is None else BRIDGE_STEPS):
             await world.step()

@@ -65,3 +65,9 @@ def write_assignment(partitions: Mapping[str, Iterable[int]], version: int, pref
         ]
     )
     return version.to_bytes(_VERSION_BYTES, "big") + encode_message(assignment, version)
+
+
+def write_subscription(topics: Iterable[str], version: int, user_data: bytes | None = None) -> bytes:
+    """Encode the subscription of a member that owns no partitions."""
+    subscription = ConsumerProtocolSubscription(topics=sorted(topics), user_data=user_data)
+    return version.to_bytes(_VERSION_BYTES, "big") + encode_message(subscription, version)

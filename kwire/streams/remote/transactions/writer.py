@@ -3,6 +3,7 @@
 writer = TransactionalWriter(cluster, "kwire.events")
 await writer.open()                 fences every other writer with this transactional id
 offsets = await writer.write([…])   all batches are committed, or KafkaError is raised and none is
+await writer.check()                raises Fenced if another writer was opened
 await writer.close()
 
 One transaction is open at a time. A writer that was fenced refuses everything and never fences the other one: it begins
@@ -46,8 +47,12 @@ TIMEOUTS_MS: Final = (300_000, 60_000)
 # until its outcome is known.
 OPEN_SECONDS: Final = 30.0
 SEND_SECONDS: Final = 30.0
+# How long a check may hold up a transaction.
+CHECK_SECONDS: Final = 5.0
 # A transaction is begun again at most this often, if the cluster no longer knows the producer or the transaction.
 RENEWALS_MAX: Final = 3
+# The transactional ids of bridges begin with this. Users of a bridge cannot take them over.
+WRITER_PREFIX: Final = "kwire."
 # Partitions whose sequence numbers are kept. Beyond it, a new epoch begins, in which all of them are 0.
 SEQUENCES_MAX: Final = 10_000
 _SEQUENCES: Final = 1 << 31
@@ -94,7 +99,7 @@ class TransactionBatch(NamedTuple):
 
 
 class TransactionalWriter:
-    """Use it in the event loop's thread."""
+    """Use it in the event loop's thread. Its transactional id begins with WRITER_PREFIX."""
 
     def __init__(self, cluster: Cluster, transactional_id: str) -> None:
         self.transactional_id = transactional_id
@@ -140,6 +145,26 @@ class TransactionalWriter:
             self._current = asyncio.get_running_loop().create_task(self._write(batches))
             self._current.add_done_callback(_ignore_outcome)
             return await asyncio.shield(self._current)
+
+    async def check(self) -> None:
+        """Ask whether another writer was opened: then Fenced is raised. Raises KafkaError if that is not known.
+
+        Nothing is written. The end of the last transaction is sent again, which the coordinator accepts or refuses,
+        and a writer with an old epoch is fenced by it.
+        """
+        async with self._turn:
+            if self.is_fenced:
+                raise Fenced(self.transactional_id)
+            if self._is_closed or (self._current is not None and not self._current.done()):
+                return
+            deadline = asyncio.get_running_loop().time() + CHECK_SECONDS
+            if not self._needs_new_epoch:
+                answer = await self._end(is_commit=True, deadline=deadline)
+                if answer.code not in _FENCED:
+                    return
+            # The cluster may have begun an epoch after a transaction that took too long. Only the next one tells.
+            self._needs_new_epoch = True
+            await self._begin_epoch(deadline)
 
     async def _write(self, batches: Sequence[TransactionBatch]) -> list[int]:
         for renewals in range(RENEWALS_MAX + 1):
@@ -269,14 +294,14 @@ class TransactionalWriter:
         elif answer.code and answer.code not in _LOST:
             log.warning("a transaction of %r was not aborted: error %d", self.transactional_id, answer.code)
 
-    async def _end(self, *, is_commit: bool) -> Answer:
+    async def _end(self, *, is_commit: bool, deadline: float | None = None) -> Answer:
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self._producer_id,
             producer_epoch=self._epoch,
             committed=is_commit,
         )
-        return await self._coordinator.ask(END_TXN, request, _END_TXN_VERSION)
+        return await self._coordinator.ask(END_TXN, request, _END_TXN_VERSION, deadline=deadline)
 
     def _fence(self) -> None:
         self.is_fenced = True

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from kwire.errors import KafkaError
 from kwire.streams.event_store.event_ids import EventId
 from kwire.streams.log import StreamLog
-from kwire.streams.topic_directory import TopicDirectory
+from kwire.streams.topic_directory import TopicFinder
 from kwire.streams.webhooks.delivery.delivery import CallLater, Lane
 from kwire.streams.webhooks.state_log import StateLog
 
@@ -34,7 +34,7 @@ class Dispatcher:
     def __init__(
         self,
         name: str,
-        topics: TopicDirectory,
+        topics: TopicFinder,
         state: StateLog,
         wake: Wake,
         call_soon: CallSoon,

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable, Iterable
 
-from kwire.streams.topic_directory import TopicDirectory
+from kwire.streams.topic_directory import TopicFinder
 from kwire.streams.webhooks.consumer import Consumer
 from kwire.streams.webhooks.delivery.delivery import CallLater, DeliveryWorkers, Lane
 from kwire.streams.webhooks.delivery.dispatcher import Dispatcher
@@ -15,7 +15,7 @@ class Lanes:
 
     def __init__(
         self,
-        topics: TopicDirectory,
+        topics: TopicFinder,
         state: StateLog,
         workers: DeliveryWorkers,
         call_soon: Callable[..., object],

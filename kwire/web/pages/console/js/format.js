@@ -9,7 +9,7 @@ const DAY = 24 * HOUR;
 // What stands for a value that is not known.
 export const NONE = "–";
 
-const isMissing = (value) => value === null || value === undefined || Number.isNaN(value);
+export const isMissing = (value) => value === null || value === undefined || Number.isNaN(value);
 
 // 1234567 -> "1,234,567"
 export function number(value) {

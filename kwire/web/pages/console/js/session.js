@@ -2,7 +2,7 @@
 import { get, post, remove } from "./api.js";
 
 // The answer of GET /session.
-export const session = { principal: null, kind: "anonymous", login_needed: false, login_methods: [], scope: null, role: null, has_acls: false, reads_audit: false, cluster_operations: [], topic_operations: [] };
+export const session = { principal: null, kind: "anonymous", login_needed: false, login_methods: [], scope: null, role: null, has_acls: false, password_length_min: 1, reads_audit: false, cluster_operations: [], topic_operations: [] };
 
 // The answer of GET /about: whether a server or a bridge answers, and which routes it does not serve.
 export const about = { version: "", engine: "server", upstream: null, not_served: [] };
@@ -36,7 +36,7 @@ export function mayOnTopics(operation) {
 // Whether there is a route, for example isServed("GET /webhooks"). Its parameters are written as in the HTTP API.
 export const isServed = (route) => !about.not_served.includes(route);
 
-// Whether there is a page of pages.js here. A bridge does not serve all pages.
+// Whether there is a page of pages.js, or a tab with a route, here. A bridge does not serve all of them.
 export const exists = ({ route, engine = about.engine }) => engine === about.engine && (!route || isServed(route));
 
 // Whether the session may use a page of pages.js.

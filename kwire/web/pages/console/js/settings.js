@@ -102,7 +102,7 @@ export function settingsTable({ resource, name, mayAlter, alterCommand, view }) 
     const change = { name: setting.name, config_operation: value === null ? DELETE : SET, value };
     const changed = { resource_type: RESOURCES[resource], resource_name: name, configs: [change] };
     throwFirst(await kafka("IncrementalAlterConfigs", { resources: [changed], validate_only: false }));
-    toast(`${setting.name} was changed.`);
+    toast(`The setting ${setting.name} was changed.`);
     await load();
   }
 

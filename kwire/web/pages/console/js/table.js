@@ -1,7 +1,7 @@
 // Tables: sort, filter, and only the visible rows of a long table in the document.
 import { h, setText, show } from "./dom.js";
 import { emptyState, failure, skeleton } from "./elements.js";
-import { count } from "./format.js";
+import { count, isMissing, NONE } from "./format.js";
 import { icon } from "./icons.js";
 import { go, setQuery } from "./router.js";
 
@@ -25,7 +25,7 @@ const compare = new Intl.Collator("en", { numeric: true }).compare;
 //   empty: emptyState(…), tools: [elements beside the filter],
 // }) -> {element, setRows(rows), setFailure(error, retry)}
 //
-// `value` is what a column is sorted by and, with `text`, shows; `render` makes an element instead. Columns with `kind`
+// `value` is what a column is sorted by and, with `text`, shows (NONE if it is missing); `render` makes an element instead. Columns with `kind`
 // "number" are aligned to the right. `hideBelow` is a width in pixels: 640, 900 or 1200. `filter` returns the text in
 // which the words of the filter have to occur. `sort` is the name of a column, with "-" in front for descending.
 // `width` is a CSS width. On narrow screens the cells of a row with `isStacked` stand below each other. `isClipped` cuts
@@ -114,7 +114,7 @@ export function dataTable({ label, noun = "row", nouns = `${noun}s`, columns, ro
   function rowOf(row, index) {
     const address = href?.(row);
     const cells = columns.map((column, number) => {
-      const content = column.render ? column.render(row) : (column.text ?? String)(column.value(row) ?? "");
+      const content = column.render ? column.render(row) : textOf(column, column.value(row));
       const isLink = number === 0 && address && !(content instanceof Node);
       if (number === 0 && open) return h("td", { class: cellClass(column) }, h("button", { type: "button", class: "quiet row-open", "aria-label": openName(row), onclick: () => open(row) }, content));
       return h("td", { class: cellClass(column) }, isLink ? h("a", { class: "row-link", href: address, title: content }, content) : content);
@@ -161,6 +161,11 @@ export function dataTable({ label, noun = "row", nouns = `${noun}s`, columns, ro
 const wordsOf = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);
 const hideClass = ({ hideBelow }) => (hideBelow ? `hide-${hideBelow}` : "");
 const cellClass = (column) => [column.kind === "number" ? "number" : "", column.kind === "actions" ? "cell-actions" : "", hideClass(column)].filter(Boolean).join(" ") || null;
+
+function textOf({ text }, value) {
+  if (isMissing(value)) return text ? NONE : "";
+  return (text ?? String)(value);
+}
 
 // Rows without a value come last in both directions.
 function orderOf({ value }, isDescending) {

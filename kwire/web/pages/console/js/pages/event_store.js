@@ -49,10 +49,10 @@ async function topicsTab(element, view, action) {
     view,
     columns: [
       { name: "Topic", value: (one) => one.name },
-      { name: "Events", value: (one) => one.sequence, text: (value) => (value === "" ? NONE : number(value)), kind: "number", width: "8rem" },
+      { name: "Events", value: (one) => one.sequence, text: number, kind: "number", width: "8rem" },
       { name: "Event types", value: (one) => one.types?.length, render: typeBadges, width: "26rem", hideBelow: 900 },
-      { name: "Size", value: (one) => one.size_bytes, text: (value) => (value === "" ? NONE : bytes(value)), kind: "number", width: "7rem" },
-      { name: "Created", value: (one) => one.created_ms, text: (value) => (value === "" ? NONE : time(value)), width: TIME_WIDTH, hideBelow: 1200 },
+      { name: "Size", value: (one) => one.size_bytes, text: bytes, kind: "number", width: "7rem" },
+      { name: "Created", value: (one) => one.created_ms, text: (ms) => time(ms), width: TIME_WIDTH, hideBelow: 1200 },
     ],
     key: (one) => one.name,
     href: (one) => url("/event-store/topics", one.name),

@@ -36,7 +36,7 @@ export async function render(element, view) {
   const draw = () => {
     show(state, stateBadge(group.state));
     figures.lag.set(number(group.lag_offsets), group.unknown_lag_count ? `unknown for ${count(group.unknown_lag_count, "partition")}` : "records");
-    figures.time.set(group.lag_seconds === null ? NONE : seconds(group.lag_seconds), "age of the oldest unread record");
+    figures.time.set(group.lag_seconds === null ? NONE : seconds(group.lag_seconds), "oldest unread record");
     figures.members.set(number(group.member_count), `${group.type} protocol`);
     figures.partitions.set(number(group.offset_count), "with a committed offset");
     offsets.setRows(group.offsets);
@@ -81,10 +81,10 @@ function offsetTable(view) {
     columns: [
       { name: "Topic", value: (one) => one.topic, render: (one) => h("a", { href: url("/topics", one.topic) }, one.topic), width: "12rem" },
       { name: "Partition", value: (one) => one.partition, text: String, kind: "number", width: "6rem" },
-      { name: "Committed", value: (one) => one.committed_offset, text: shownNumber, kind: "number", width: "8rem", hideBelow: 640 },
-      { name: "End", value: (one) => one.high_watermark, text: shownNumber, kind: "number", width: "8rem", hideBelow: 640 },
-      { name: "Lag", value: (one) => one.lag_offsets, text: shownNumber, kind: "number", width: "6rem" },
-      { name: "Lag in time", value: (one) => one.lag_seconds, text: (value) => (value === "" ? NONE : seconds(value)), kind: "number", width: "7.5rem", hideBelow: 640 },
+      { name: "Committed", value: (one) => one.committed_offset, text: number, kind: "number", width: "8rem", hideBelow: 640 },
+      { name: "End", value: (one) => one.high_watermark, text: number, kind: "number", width: "8rem", hideBelow: 640 },
+      { name: "Lag", value: (one) => one.lag_offsets, text: number, kind: "number", width: "6rem" },
+      { name: "Lag in time", value: (one) => one.lag_seconds, text: seconds, kind: "number", width: "7.5rem", hideBelow: 640 },
       { name: "Committed at", value: (one) => one.commit_timestamp_ms, render: commitTime, width: "8rem", hideBelow: 1200 },
       { name: "Member", value: (one) => one.member_id ?? "", width: "10rem", hideBelow: 1200 },
     ],
@@ -121,7 +121,6 @@ function memberTable(view) {
   });
 }
 
-const shownNumber = (value) => (value === "" ? NONE : number(value));
 
 // [0, 1, 2, 5] -> "0-2, 5"
 function ranges(partitions) {

@@ -3,7 +3,7 @@ import { pagesOf } from "../api.js";
 import { commandHint, line } from "../command.js";
 import { h, show } from "../dom.js";
 import { badge, emptyState, pageHeader } from "../elements.js";
-import { NONE, number, seconds } from "../format.js";
+import { number, seconds } from "../format.js";
 import { url } from "../router.js";
 import { dataTable } from "../table.js";
 
@@ -28,7 +28,7 @@ export async function render(element, view) {
       { name: "State", value: (one) => one.state, render: (one) => stateBadge(one.state), width: "9rem" },
       { name: "Members", value: (one) => one.member_count, text: number, kind: "number", width: "7rem", hideBelow: 640 },
       { name: "Lag", value: (one) => one.lag_offsets, text: number, kind: "number", width: "8rem" },
-      { name: "Lag in time", value: (one) => one.lag_seconds, text: (value) => (value === "" ? NONE : seconds(value)), kind: "number", width: "9rem", hideBelow: 640 },
+      { name: "Lag in time", value: (one) => one.lag_seconds, text: seconds, kind: "number", width: "9rem", hideBelow: 640 },
     ],
     key: (one) => one.group_id,
     href: (one) => url("/groups", one.group_id),

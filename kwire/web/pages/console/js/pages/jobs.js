@@ -50,7 +50,7 @@ function drawFigures(figures, rows) {
   figures.running.set(number(running.length), silent ? `${number(silent)} silent` : "jobs", silent ? "warn" : "");
   figures.failed.set(number(failed), "in the last 24 hours", failed ? "bad" : "");
   figures.processed.set(rate(sum("processed")), `${rate(sum("input"))} arrive`);
-  figures.lag.set(amount(sum("lag")), "events not read by running jobs");
+  figures.lag.set(amount(sum("lag")), "events of running jobs");
 }
 
 function runTable(view) {

@@ -4,7 +4,7 @@ import { commandHint, line } from "../command.js";
 import { h, show } from "../dom.js";
 import { badge, button, emptyState, notice, pageHeader } from "../elements.js";
 import { formDialog } from "../form.js";
-import { NONE, ago, number, short, time } from "../format.js";
+import { ago, number, short, time } from "../format.js";
 import { addKey } from "../keys.js";
 import { mayCreateTopics } from "../rights.js";
 import { go, url } from "../router.js";
@@ -32,10 +32,10 @@ export async function render(element, view) {
     columns: [
       { name: "Room", value: (one) => one.room },
       { name: "Subscribers", value: (one) => one.subscribers, render: subscribers, kind: "number", width: "8rem" },
-      { name: "Events", value: (one) => one.event_count, text: shownNumber, kind: "number", width: "8rem" },
-      { name: "Rate", value: (one) => one.rate, text: (value) => (value === "" ? NONE : `${short(value)}/s`), kind: "number", width: "7rem", hideBelow: 640 },
-      { name: "Last event", value: (one) => one.last, text: (ms) => (ms === "" ? NONE : ago(ms)), width: "11rem", hideBelow: 640 },
-      { name: "Created", value: (one) => one.created, text: (ms) => (ms === "" ? NONE : time(ms)), width: TIME_WIDTH, hideBelow: 1200 },
+      { name: "Events", value: (one) => one.event_count, text: number, kind: "number", width: "8rem" },
+      { name: "Rate", value: (one) => one.rate, text: (value) => `${short(value)}/s`, kind: "number", width: "7rem", hideBelow: 640 },
+      { name: "Last event", value: (one) => one.last, text: ago, width: "11rem", hideBelow: 640 },
+      { name: "Created", value: (one) => one.created, text: (ms) => time(ms), width: TIME_WIDTH, hideBelow: 1200 },
     ],
     key: (one) => one.room,
     href: (one) => url("/rooms", one.room),
@@ -71,7 +71,6 @@ export async function render(element, view) {
   });
 }
 
-const shownNumber = (value) => (value === "" ? NONE : number(value));
 const msOf = (text) => (text === null ? null : Date.parse(text));
 const subscribers = (one) => (one.subscribers ? badge(number(one.subscribers), "good") : h("span", { class: "muted" }, "0"));
 

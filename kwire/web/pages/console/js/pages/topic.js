@@ -7,7 +7,7 @@ import { badge, button, pageHeader } from "../elements.js";
 import { bytes, count } from "../format.js";
 import { allowsTopic } from "../rights.js";
 import { go, url } from "../router.js";
-import { may } from "../session.js";
+import { exists, may } from "../session.js";
 import { tabs } from "../tabs.js";
 import { groupsTab } from "./topic/groups.js";
 import { partitionsTab } from "./topic/partitions.js";
@@ -17,15 +17,15 @@ import { segmentsTab } from "./topic/segments.js";
 import { settingsTab } from "./topic/settings.js";
 import { KINDS } from "./topics.js";
 
-// A tab is {id, name, render(element, topic, view), needs, clusterNeeds}. The id is the last part of the address; the
-// first tab has none. `needs` is an operation on the topic without which the tab is not offered, `clusterNeeds` one on
-// the cluster.
+// A tab is {id, name, render(element, topic, view), needs, clusterNeeds, route}. The id is the last part of the address;
+// the first tab has none. `needs` is an operation on the topic without which the tab is not offered, `clusterNeeds` one
+// on the cluster, and `route` the route that it shows: a bridge does not serve every route.
 const TABS = [
   { id: "", name: "Records", render: recordsTab, needs: "READ" },
   { id: "partitions", name: "Partitions", render: partitionsTab },
   { id: "settings", name: "Settings", render: settingsTab, needs: "DESCRIBE_CONFIGS" },
-  { id: "segments", name: "Segments", render: segmentsTab, clusterNeeds: "DESCRIBE" },
-  { id: "groups", name: "Groups", render: groupsTab },
+  { id: "segments", name: "Segments", render: segmentsTab, clusterNeeds: "DESCRIBE", route: "GET /topics/{topic}/partitions/{partition}/segments" },
+  { id: "groups", name: "Groups", render: groupsTab, route: "GET /api/v1/groups" },
 ];
 
 // The kinds of topics that take records of any form.
@@ -36,7 +36,7 @@ export const title = ({ topic }) => topic;
 export async function render(element, view) {
   const topic = await loadTopic(view.params.topic, view.signal);
   const { name } = topic;
-  const isOffered = ({ needs, clusterNeeds }) => (!needs || topic.allows(needs)) && (!clusterNeeds || may(clusterNeeds));
+  const isOffered = (tab) => exists(tab) && (!tab.needs || topic.allows(tab.needs)) && (!tab.clusterNeeds || may(tab.clusterNeeds));
   show(
     element,
     pageHeader({

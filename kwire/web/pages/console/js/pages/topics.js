@@ -8,18 +8,19 @@ import { bytes, duration, number, time } from "../format.js";
 import { addKey } from "../keys.js";
 import { mayCreateTopics } from "../rights.js";
 import { go, setQuery, url } from "../router.js";
+import { exists } from "../session.js";
 import { TIME_WIDTH, dataTable } from "../table.js";
 import { toast } from "../toast.js";
 
 const PAGE = 10_000;
 const TOPICS_MAX = 100_000;
 
-// The kinds of topics, with the badge of each.
+// The kinds of topics, with the badge of each, and where there are such topics (see `exists` of session.js).
 export const KINDS = {
   topic: { name: "Topics", text: "topic", kind: "" },
   room: { name: "Rooms", text: "room", kind: "accent" },
-  events: { name: "Event store", text: "events", kind: "info" },
-  internal: { name: "Internal", text: "internal", kind: "" },
+  events: { name: "Event store", text: "events", kind: "info", route: "POST /events" },
+  internal: { name: "Internal", text: "internal", kind: "", engine: "server" },
 };
 
 export const title = "Topics";
@@ -37,11 +38,12 @@ export async function render(element, view) {
       { name: "Name", value: (one) => one.name },
       { name: "Kind", value: (one) => one.kind, render: (one) => (one.kind === "topic" ? h("span", { class: "muted" }, "topic") : badge(KINDS[one.kind].text, KINDS[one.kind].kind)), width: "7rem", hideBelow: 640 },
       { name: "Partitions", value: (one) => one.partitions, text: number, kind: "number", width: "7rem" },
-      { name: "Size", value: (one) => one.size_bytes, text: bytes, kind: "number", width: "7rem" },
+      // A bridge does not know the sizes.
+      exists({ engine: "server" }) && { name: "Size", value: (one) => one.size_bytes, text: bytes, kind: "number", width: "7rem" },
       { name: "Cleanup", value: (one) => one.cleanup_policy, width: "9rem", hideBelow: 900 },
       { name: "Retention", value: (one) => one.retention_ms, render: retention, width: "8rem", hideBelow: 900 },
       { name: "Created", value: (one) => one.created_ms, text: time, width: TIME_WIDTH, hideBelow: 1200 },
-    ],
+    ].filter(Boolean),
     key: (one) => one.name,
     href: (one) => url("/topics", one.name),
     filter: (one) => one.name,
@@ -51,7 +53,7 @@ export async function render(element, view) {
   });
 
   const draw = () => {
-    const entries = [["", "All"], ...Object.entries(KINDS).map(([id, one]) => [id, one.name])];
+    const entries = [["", "All"], ...Object.entries(KINDS).filter(([, one]) => exists(one)).map(([id, one]) => [id, one.name])];
     show(choice, entries.map(([id, name]) => h("button", { type: "button", "aria-pressed": String(id === kind), onclick: () => choose(id) }, name)));
     // The server's own topics are only listed if they are asked for.
     if (topics) table.setRows(topics.filter((one) => (kind ? one.kind === kind : one.kind !== "internal")));
@@ -102,7 +104,8 @@ function createTopic() {
       const topic = {
         name: values.name,
         num_partitions: values.partitions,
-        replication_factor: 1,
+        // The default of the server or, on a bridge, of its cluster.
+        replication_factor: -1,
         assignments: [],
         configs: configsOf(values).map(([name, value]) => ({ name, value })),
       };

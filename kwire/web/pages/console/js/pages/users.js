@@ -94,7 +94,9 @@ function actions({ name }, onDone) {
 // The fields for a new password. It has to be typed twice, because it cannot be seen.
 function passwordFields() {
   const common = { type: "password", autocomplete: "new-password", required: true, maxlength: PASSWORD_LENGTH_MAX };
-  const password = field({ name: "password", label: "Password", ...common });
+  const least = `At least ${count(session.password_length_min, "character")}.`;
+  const isShort = (text) => [...text].length < session.password_length_min;
+  const password = field({ name: "password", label: "Password", hint: least, check: (text) => (isShort(text) ? least : ""), ...common });
   const again = field({ name: "again", label: "Repeat the password", check: (text) => (text === password.read() ? "" : "This is not the same password."), ...common });
   return [password, again];
 }
@@ -128,7 +130,7 @@ function createUser(onDone) {
       await onDone();
       toast(`User ${values.name} was created.`);
     },
-    fieldOf: (error) => (["UserExists", "InvalidUser"].includes(error.code) ? "name" : null),
+    fieldOf: (error) => (error.code === "InvalidPassword" ? "password" : ["UserExists", "InvalidUser"].includes(error.code) ? "name" : null),
   });
   if (role) {
     role.control.addEventListener("change", drawPrefix);
@@ -144,6 +146,7 @@ function changePassword(name) {
     commandLabel: COMMAND_LABEL,
     fields: passwordFields(),
     command: () => line("kwire", "user", "passwd", name),
+    fieldOf: (error) => (error.code === "InvalidPassword" ? "password" : null),
     run: async ({ password }) => {
       await put(`/users/${encodeURIComponent(name)}/password`, { password });
       toast(`The password of ${name} was changed.`);

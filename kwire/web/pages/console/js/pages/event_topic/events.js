@@ -6,6 +6,7 @@ import { openEvent } from "../../event_detail.js";
 import { number, time } from "../../format.js";
 import { jsonText } from "../../json.js";
 import { url } from "../../router.js";
+import { about } from "../../session.js";
 import { MILLISECONDS_WIDTH } from "../../table.js";
 import { curl } from "../topic/commands.js";
 
@@ -26,6 +27,9 @@ export const storeTable = ({ hasTopic = false } = {}) => ({
   filter: (one) => `${one.id} ${one.type} ${one.key ?? ""} ${jsonText(one.payload)}`,
 });
 
+const recordLink = (topic, version, close) =>
+  h("a", { class: "button", href: `${url("/topics", topic)}?from=offset&offset=${version}&partition=0`, onclick: close }, "Show the record");
+
 function describe(event, close) {
   const { topic, version } = event;
   const since = version > 0 ? ["--since", `${topic}-${version}`] : [];
@@ -39,7 +43,8 @@ function describe(event, close) {
       event.position !== undefined && ["Global position", number(event.position)],
       event.key !== undefined && ["Key", h("code", {}, event.key)],
     ],
-    actions: [h("a", { class: "button", href: `${url("/topics", topic)}?from=offset&offset=${version}&partition=0`, onclick: close }, "Show the record")],
+    // Over a cluster, offsets are not versions.
+    actions: about.engine === "bridge" ? [] : [recordLink(topic, version, close)],
     dataName: "Payload",
     data: event.payload,
     metadata: event.metadata,

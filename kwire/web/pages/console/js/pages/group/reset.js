@@ -5,7 +5,7 @@ import { openDialog } from "../../dialog.js";
 import { h, show } from "../../dom.js";
 import { button, notice } from "../../elements.js";
 import { field } from "../../form.js";
-import { NONE, count, number } from "../../format.js";
+import { count, number } from "../../format.js";
 import { dataTable } from "../../table.js";
 import { toast } from "../../toast.js";
 
@@ -107,7 +107,7 @@ function table(moves) {
     rows: moves,
     columns: [
       { name: "Partition", value: (one) => `${one.topic}-${one.partition}` },
-      { name: "Committed", value: (one) => one.from, text: (value) => (value === "" ? NONE : number(value)), kind: "number", hideBelow: 640 },
+      { name: "Committed", value: (one) => one.from, text: number, kind: "number", hideBelow: 640 },
       { name: "New offset", value: (one) => one.to, text: number, kind: "number" },
       { name: "Records", value: (one) => (one.from === null ? null : one.to - one.from), text: changeText, kind: "number" },
     ],
@@ -117,7 +117,6 @@ function table(moves) {
 
 // What a consumer will notice of a move: records that it reads again, or never.
 function changeText(distance) {
-  if (distance === "") return NONE;
   return distance === 0 ? "none" : distance < 0 ? `${number(-distance)} again` : `${number(distance)} skipped`;
 }
 

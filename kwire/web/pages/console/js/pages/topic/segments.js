@@ -3,7 +3,7 @@ import { get, query } from "../../api.js";
 import { commandHint } from "../../command.js";
 import { h, setText, show } from "../../dom.js";
 import { badge, emptyState, keyFigure, keyFigures } from "../../elements.js";
-import { NONE, bytes, count, number, time } from "../../format.js";
+import { bytes, count, number, time } from "../../format.js";
 import { setQuery } from "../../router.js";
 import { dataTable } from "../../table.js";
 import { curl } from "./commands.js";
@@ -37,8 +37,8 @@ export async function segmentsTab(element, topic, view) {
       { name: "Next offset", value: (one) => one.next_offset, text: number, kind: "number", hideBelow: 640 },
       { name: "Size", value: (one) => one.size_bytes, text: bytes, kind: "number" },
       { name: "Index", value: (one) => one.index_bytes + one.transaction_index_bytes, text: bytes, kind: "number", hideBelow: 900 },
-      { name: "First record", value: (one) => one.first_timestamp_ms, text: shownTime, hideBelow: 900 },
-      { name: "Newest record", value: (one) => one.max_timestamp_ms, text: shownTime, hideBelow: 640 },
+      { name: "First record", value: (one) => one.first_timestamp_ms, text: (ms) => time(ms), hideBelow: 900 },
+      { name: "Newest record", value: (one) => one.max_timestamp_ms, text: (ms) => time(ms), hideBelow: 640 },
       { name: "State", value: (one) => one.state, render: stateOf },
     ],
     key: (one) => one.base_offset,
@@ -53,7 +53,7 @@ export async function segmentsTab(element, topic, view) {
       figures.count.set(number(found.count));
       figures.size.set(bytes(sum((one) => one.size_bytes)));
       figures.index.set(bytes(sum((one) => one.index_bytes + one.transaction_index_bytes)));
-      figures.oldest.set(shownTime(found.segments.find((one) => one.first_timestamp_ms !== null)?.first_timestamp_ms ?? ""));
+      figures.oldest.set(time(found.segments.find((one) => one.first_timestamp_ms !== null)?.first_timestamp_ms));
       note.hidden = found.count === found.segments.length;
       setText(note, `the first ${number(found.segments.length)}`);
       table.setRows(found.segments);
@@ -82,7 +82,6 @@ async function allSegments(path, signal) {
   return { segments, count: page.segment_count };
 }
 
-const shownTime = (value) => (value === "" ? NONE : time(value));
 
 function stateOf({ state, quarantined }) {
   return h(

@@ -1,0 +1,1 @@
+"""Groups of a cluster with HTTP members."""
