@@ -66,6 +66,7 @@ def event_store_of(
     topics = RemoteEventTopics(metastore, worker.run, logs, create_topic, store.check, audit)
     store.use(topics, SchemaChecks(topics.schemas_and_revision, worker.run))
     marks.is_event_topic = topics.has
+    logs.append_refusal_of = topics.append_refusal_of
     marks.is_protected = lambda name: name == journal_topic
     return BridgeEventStore(store, worker)
 

@@ -59,12 +59,19 @@ class Link:
             return current
         if self._is_closed:
             raise NotSent(f"{self.address}: the client is closed")
-        if self._opening is None:
+        opening = self._opening
+        if opening is None:
             if self._failure is not None and self.pause_seconds:
                 raise as_value(self._failure)
-            self._opening = asyncio.create_task(self._open())
-            self._opening.add_done_callback(self._opened)
-        return await asyncio.shield(self._opening)
+            opening = self._opening = asyncio.create_task(self._open())
+            opening.add_done_callback(self._opened)
+        try:
+            return await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if opening.cancelled() and (caller is None or not caller.cancelling()):
+                raise NotSent(f"{self.address}: the client is closed") from None
+            raise
 
     async def request(self, api: Api, message: Any, *, version_max: int | None = None, wait_seconds: float = 0) -> Any:
         """Send a request, and return the response. Raises like `connection` and `Connection.send`."""

@@ -1,4 +1,4 @@
-"""The event store of bridges over three nodes of an Apache Kafka: SIGKILL under load, and takeovers under load.
+"""The event store of bridges over an Apache Kafka: SIGKILL of the bridge and of brokers, and takeovers, under load.
 
 No event that was acknowledged is lost, none is stored twice, every batch is there as a whole or not at all, and neither
 numbers nor positions have gaps.
@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from tests.end_to_end.seeds import announced_seed
-from tests.support.apache_cluster import ApacheCluster, on_apache
+from tests.support.apache_cluster import NODE_IDS, ApacheCluster, on_apache
 from tests.support.bridge_process import BridgeProcess
 from tests.support.engines import delete_all_topics
 from tests.support.event_ledger import (
@@ -171,6 +171,27 @@ def test_the_kill_of_a_bridge_loses_and_repeats_no_event(
         restarts_s.append(bridge.restart())
         load.check(bridge)
     print(f"{KILLS} kills; starts in {max(restarts_s):.2f} s at most")
+    load.end(bridge, apache_kafka.bootstrap)
+    assert bridge.stop() == 0
+
+
+@on_apache
+@pytest.mark.timeout(400)
+def test_the_kill_of_brokers_loses_and_repeats_no_event(apache_kafka: ApacheCluster, start_bridge: StartBridge) -> None:
+    bridge = start_bridge("bridge")
+    make_topics(bridge, TOPICS)
+    load = Load(bridge, announced_seed())
+    for node_id in NODE_IDS:
+        load.go()
+        load.wait_for(10)
+        apache_kafka.kill(node_id)
+        try:
+            load.wait_for(20)
+        finally:
+            apache_kafka.restart(node_id)
+        load.wait_for(20)
+        load.rest()
+        load.check(bridge)
     load.end(bridge, apache_kafka.bootstrap)
     assert bridge.stop() == 0
 

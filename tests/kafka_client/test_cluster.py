@@ -114,6 +114,34 @@ async def test_a_request_that_misses_its_deadline_ends_its_connection() -> None:
     await silent.wait_closed()
 
 
+@in_uvloop
+async def test_a_request_whose_link_is_closed_while_it_connects_is_not_cancelled() -> None:
+    """As when a broker leaves the cluster: its callers try others."""
+    accepted = asyncio.Event()
+    writers: list[asyncio.StreamWriter] = []
+
+    def accept(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        accepted.set()
+
+    silent = await asyncio.start_server(accept, HOST, 0)
+    cluster = Cluster(ClientSettings((Address(HOST, silent.sockets[0].getsockname()[1]),)))
+    (link,) = cluster.query_links()
+    request, cancelled = (asyncio.create_task(link.request(CREATE_TOPICS, None)) for _ in range(2))
+    try:
+        await accepted.wait()
+        cancelled.cancel()
+        link.close()
+        outcomes = await asyncio.gather(request, cancelled, return_exceptions=True)
+        assert [type(one) for one in outcomes] == [NotSent, asyncio.CancelledError]
+    finally:
+        cluster.close()
+        for writer in writers:
+            writer.transport.abort()
+        silent.close()
+        await silent.wait_closed()
+
+
 @in_loop
 async def test_the_second_bootstrap_server_is_used_if_the_first_is_down(tmp_path: Path) -> None:
     async with running_node(tmp_path) as node:

@@ -9,7 +9,7 @@ await logs.close()
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Final
 
 from kwire.concurrency.disk_lanes import Lane
@@ -50,6 +50,8 @@ class RemoteLogs:
         self.followers = Followers(cluster, self.cache, self.requests, self.reads)
         self.producer = Producer(cluster)
         self.usage = Usages(cluster, self.requests)
+        # Why events cannot be appended to a topic with an id, except by the writer that owns it.
+        self.append_refusal_of: Callable[[str, bytes], KafkaError | None] = lambda topic, topic_id: None
         self._limits = TopicLimits(self.admin)
         self._waiting = WaitingBytes()
         self._logs: dict[str, dict[int, RemoteLog]] = {}
@@ -100,7 +102,9 @@ class RemoteLogs:
 
     def _new(self, topic: str, topic_id: bytes, partition: int, max_batch_bytes: int) -> RemoteLog:
         queue = PartitionQueue(f"topic {topic!r} partition {partition}", max_batch_bytes, self._waiting)
-        return RemoteLog(self, topic, topic_id, partition, queue)
+        made = RemoteLog(self, topic, topic_id, partition, queue)
+        made.append_refusal = self.append_refusal_of(topic, topic_id)
+        return made
 
     def has_logs(self, topic: str) -> bool:
         return topic in self._logs

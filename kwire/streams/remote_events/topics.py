@@ -109,6 +109,12 @@ class RemoteEventTopics(SchemaStore):
     def has(self, name: str, topic_id: bytes) -> bool:
         return self._names.get(topic_id) == name
 
+    def append_refusal_of(self, name: str, topic_id: bytes) -> KafkaError | None:
+        """Why rooms and topics over HTTP cannot write to a topic, also while the event store cannot be used."""
+        if not self.has(name, topic_id):
+            return None
+        return KafkaError(ErrorCode.POLICY_VIOLATION, f"topic {name!r} accepts records only through the event store")
+
     def find(self, name: str) -> EventTopic:
         """Raises TopicNotFound, or EventStoreUnavailable."""
         topic_id = self._ids_by_name.get(name)
@@ -162,9 +168,7 @@ class RemoteEventTopics(SchemaStore):
         return None
 
     def _add(self, inner: RemoteLog, end: int) -> None:
-        inner.append_refusal = KafkaError(
-            ErrorCode.POLICY_VIOLATION, f"topic {inner.topic!r} accepts records only through the event store"
-        )
+        inner.append_refusal = self.append_refusal_of(inner.topic, inner.topic_id)
         numbers = NumberedLog(inner, end, inner.ask_bounds)
         known = self._logs.cluster.metadata.topics.get(inner.topic)
         factor = 1 if known is None else known.replication_factor

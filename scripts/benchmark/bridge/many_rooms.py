@@ -9,7 +9,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
+from functools import partial
 
 from aiohttp import ClientSession, ClientTimeout, ClientWebSocketResponse, TCPConnector, WSMsgType
 
@@ -29,42 +29,54 @@ SUBSCRIBING_MAX = 32
 REQUEST_SECONDS = 600.0
 EVENT_SECONDS = 30.0
 CONNECTIONS = "kwire_bridge_connections"
+SUBSCRIBED_ROOMS = f"{MANY_ROOMS}, subscribed"
 EVENT_TYPE = "bench"
 CREATED = 201
+# Events of a subscriber that were not waited for.
+ARRIVALS_MAX = 10
 
-# The subscribers by their rooms.
-Sockets = dict[str, ClientWebSocketResponse]
+
+async def create_rooms(bridge: RunningServer, rooms: int, idle_seconds: float) -> list[Sample]:
+    figures: dict[str, float] = {"rooms": rooms, "empty_mb": anonymous_mb(bridge)}
+    say(f"creating {rooms:,} rooms")
+    began, cpu = time.perf_counter(), procfs.cpu_seconds(bridge.pid)
+    async with _session(bridge) as session:
+        await _for_all([_name_of(number) for number in range(rooms)], CREATING_MAX, partial(_publish, session))
+    figures["create_s"] = time.perf_counter() - began
+    figures["create_cpu_ms"] = (procfs.cpu_seconds(bridge.pid) - cpu) * 1000 / rooms
+    figures["rooms_per_s"] = rooms / figures["create_s"]
+    figures["rooms_mb"] = anonymous_mb(bridge)
+    figures["bytes_per_room"] = (figures["rooms_mb"] - figures["empty_mb"]) * MEGABYTE / rooms
+    figures["idle_cpu_percent"] = await _idle_cpu_percent(bridge, idle_seconds)
+    return [Sample(BRIDGE, 1, MANY_ROOMS, figures)]
 
 
-async def run_many_rooms(bridge: RunningServer, rooms: int, subscribers: int, idle_seconds: float) -> list[Sample]:
-    url = f"http://{LOOPBACK}:{bridge.http_port}"
-    figures: dict[str, float] = {"rooms": rooms, "subscribers": subscribers, "empty_mb": anonymous_mb(bridge)}
-    timeout = ClientTimeout(total=REQUEST_SECONDS)
-    async with ClientSession(url, connector=TCPConnector(limit=0), timeout=timeout) as session:
-        names = [f"many-{number}" for number in range(rooms)]
-        say(f"creating {rooms:,} rooms")
-        began, cpu = time.perf_counter(), procfs.cpu_seconds(bridge.pid)
-        await _for_all(names, CREATING_MAX, lambda name: _publish(session, name))
-        figures["create_s"] = time.perf_counter() - began
-        figures["create_cpu_ms"] = (procfs.cpu_seconds(bridge.pid) - cpu) * 1000 / rooms
-        figures["rooms_per_s"] = rooms / figures["create_s"]
-        figures["rooms_mb"] = anonymous_mb(bridge)
-        figures["bytes_per_room"] = (figures["rooms_mb"] - figures["empty_mb"]) * MEGABYTE / rooms
-        figures["rooms_idle_cpu_percent"] = await _idle_cpu_percent(bridge, idle_seconds)
+async def subscribe_to_rooms(bridge: RunningServer, rooms: int, subscribers: int, idle_seconds: float) -> list[Sample]:
+    """Subscribe to some of the rooms that `create_rooms` has created, evenly spread."""
+    before_mb = anonymous_mb(bridge)
+    say(f"{subscribers:,} subscribers come")
+    names = [_name_of(number * rooms // subscribers) for number in range(subscribers)]
+    began = time.perf_counter()
+    async with _session(bridge) as session, _subscribers(session, names) as subscribed:
+        figures: dict[str, float] = {"subscribers": subscribers, "subscribe_s": time.perf_counter() - began}
+        figures["subscribers_mb"] = anonymous_mb(bridge)
+        figures["bytes_per_subscriber"] = (figures["subscribers_mb"] - before_mb) * MEGABYTE / subscribers
+        figures["idle_cpu_percent"] = await _idle_cpu_percent(bridge, idle_seconds)
+        figures["connections"] = metrics_at(f"{_url_of(bridge)}/metrics")[CONNECTIONS]
+        latencies = Latencies.of([await _delivery_ns(session, one) for one in subscribed])
+    return [Sample(BRIDGE, 1, SUBSCRIBED_ROOMS, figures | latencies.figures(), {"latency": latencies.encode()})]
 
-        say(f"{subscribers:,} subscribers come")
-        chosen = [names[number * rooms // subscribers] for number in range(subscribers)]
-        began = time.perf_counter()
-        async with _subscribers(session, chosen) as sockets:
-            figures["subscribe_s"] = time.perf_counter() - began
-            figures["subscribers_mb"] = anonymous_mb(bridge)
-            grown = (figures["subscribers_mb"] - figures["rooms_mb"]) * MEGABYTE
-            figures["bytes_per_subscriber"] = grown / subscribers
-            figures["idle_cpu_percent"] = await _idle_cpu_percent(bridge, idle_seconds)
-            figures["connections"] = metrics_at(f"{url}/metrics")[CONNECTIONS]
-            latencies = Latencies.of([await _delivery_ns(session, sockets[name], name) for name in chosen])
-    figures |= latencies.figures()
-    return [Sample(BRIDGE, 1, MANY_ROOMS, figures, {"latency": latencies.encode()})]
+
+def _name_of(number: int) -> str:
+    return f"many-{number}"
+
+
+def _url_of(bridge: RunningServer) -> str:
+    return f"http://{LOOPBACK}:{bridge.http_port}"
+
+
+def _session(bridge: RunningServer) -> ClientSession:
+    return ClientSession(_url_of(bridge), connector=TCPConnector(limit=0), timeout=ClientTimeout(total=REQUEST_SECONDS))
 
 
 async def _for_all(names: Sequence[str], at_a_time: int, run: Callable[[str], Awaitable[object]]) -> None:
@@ -86,43 +98,60 @@ async def _publish(session: ClientSession, room: str) -> None:
             raise ChildFailed(f"a publish to the room {room} was refused: {answer.status} {await answer.text()}")
 
 
+class _Subscriber:
+    """A WebSocket that is read all the time, because the bridge disconnects clients that do not answer its pings."""
+
+    def __init__(self, room: str, socket: ClientWebSocketResponse) -> None:
+        self.room = room
+        self._socket = socket
+        # When events arrived; None after the connection has ended.
+        self._arrivals: asyncio.Queue[int | None] = asyncio.Queue(ARRIVALS_MAX)
+        self._reading = asyncio.create_task(self._read())
+
+    async def _read(self) -> None:
+        async for message in self._socket:
+            if message.type is WSMsgType.TEXT and "data" in json.loads(message.data):
+                self._arrivals.put_nowait(time.perf_counter_ns())
+        self._arrivals.put_nowait(None)
+
+    async def arrival_ns(self) -> int:
+        """Return when the next event has arrived."""
+        async with asyncio.timeout(EVENT_SECONDS):
+            arrived_ns = await self._arrivals.get()
+        if arrived_ns is None:
+            code = self._socket.close_code
+            raise ChildFailed(f"the subscriber of the room {self.room} was disconnected: {code}")
+        return arrived_ns
+
+    async def close(self) -> None:
+        await self._socket.close()
+        await self._reading
+
+
 @asynccontextmanager
-async def _subscribers(session: ClientSession, rooms: Sequence[str]) -> AsyncIterator[Sockets]:
+async def _subscribers(session: ClientSession, rooms: Sequence[str]) -> AsyncIterator[list[_Subscriber]]:
     """Subscribe to rooms, from the next event on."""
     async with AsyncExitStack() as stack:
-        sockets: Sockets = {}
+        subscribers: list[_Subscriber] = []
 
         async def subscribe(room: str) -> None:
-            socket = sockets[room] = await session.ws_connect(f"/rooms/{room}/subscribe")
-            stack.push_async_callback(socket.close)
-            message = await _receive(socket, room)
+            socket = await session.ws_connect(f"/rooms/{room}/subscribe")
+            message = await socket.receive_json(timeout=EVENT_SECONDS)
             if "result" not in message:
                 raise ChildFailed(f"a subscription to the room {room} was refused: {message}")
+            subscriber = _Subscriber(room, socket)
+            stack.push_async_callback(subscriber.close)
+            subscribers.append(subscriber)
 
         await _for_all(rooms, SUBSCRIBING_MAX, subscribe)
-        yield sockets
+        yield subscribers
 
 
-async def _delivery_ns(session: ClientSession, socket: ClientWebSocketResponse, room: str) -> int:
+async def _delivery_ns(session: ClientSession, subscriber: _Subscriber) -> int:
     """Publish an event, and return the nanoseconds until its subscriber has it."""
-
-    async def receive() -> int:
-        while True:
-            message = await _receive(socket, room)
-            if message.get("room") == room and message.get("offset") == 1 and "data" in message:
-                return time.perf_counter_ns()
-
     began = time.perf_counter_ns()
-    received_at, _ = await asyncio.gather(receive(), _publish(session, room))
-    return received_at - began
-
-
-async def _receive(socket: ClientWebSocketResponse, room: str) -> dict[str, Any]:
-    message = await socket.receive(EVENT_SECONDS)
-    if message.type is not WSMsgType.TEXT:
-        raise ChildFailed(f"the subscriber of the room {room} was disconnected: {message.type.name} {message.data}")
-    found: dict[str, Any] = json.loads(message.data)
-    return found
+    await _publish(session, subscriber.room)
+    return await subscriber.arrival_ns() - began
 
 
 async def _idle_cpu_percent(bridge: RunningServer, seconds: float) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmark import machine, report
 from benchmark.bridge.kills import STOCK, run_kills, work_of
-from benchmark.bridge.many_rooms import run_many_rooms
+from benchmark.bridge.many_rooms import SUBSCRIBED_ROOMS, create_rooms, subscribe_to_rooms
 from benchmark.bridge.options import BRIDGE_PROCESS, MANY_ROOMS, Options, parse
 from benchmark.bridge.servers import BRIDGE, Bridge, three_nodes
 from benchmark.bridge.stock_client import warm_up
@@ -43,8 +43,9 @@ def run_bridge_works(arguments: Sequence[str]) -> list[Sample]:
                         break
         if given.has_many_rooms:
             with _servers(directory / MANY_ROOMS, {}, MANY_ROOMS_HEAP) as (_, bridge):
-                work = run_many_rooms(bridge, given.rooms, given.subscribers, given.idle_seconds)
-                _measure(samples, MANY_ROOMS, work)
+                if _measure(samples, MANY_ROOMS, create_rooms(bridge, given.rooms, given.idle_seconds)):
+                    subscribed = subscribe_to_rooms(bridge, given.rooms, given.subscribers, given.idle_seconds)
+                    _measure(samples, SUBSCRIBED_ROOMS, subscribed)
     rows = report.rows(samples, list(_measures(given)), beside=STOCK, own=BRIDGE)
     print(f"{machine.summary(facts)}\n\n{report.table(rows, TITLES, own=BRIDGE)}\n", flush=True)
     for line in [*report.notes(samples), *verdicts(samples)]:
@@ -102,14 +103,14 @@ def _measures(given: Options) -> Iterator[Measure]:
     yield Measure("- memory before", "MB", MANY_ROOMS, "empty_mb")
     yield Measure("- memory", "MB", MANY_ROOMS, "rooms_mb")
     yield Measure("- memory of a room", "bytes", MANY_ROOMS, "bytes_per_room")
-    yield Measure("- idle CPU", "% of a core", MANY_ROOMS, "rooms_idle_cpu_percent")
-    yield Measure(f"{subscribers} in as many rooms: subscribed in", "s", MANY_ROOMS, "subscribe_s")
-    yield Measure("- memory", "MB", MANY_ROOMS, "subscribers_mb")
-    yield Measure("- memory of a subscriber", "bytes", MANY_ROOMS, "bytes_per_subscriber")
     yield Measure("- idle CPU", "% of a core", MANY_ROOMS, "idle_cpu_percent")
-    yield Measure("- connections to the cluster", "", MANY_ROOMS, "connections")
-    yield Measure("- publish to delivery, one after another, p50", "us", MANY_ROOMS, "p50_us")
-    yield Measure("- p99", "us", MANY_ROOMS, "p99_us")
+    yield Measure(f"{subscribers} in as many rooms: subscribed in", "s", SUBSCRIBED_ROOMS, "subscribe_s")
+    yield Measure("- memory", "MB", SUBSCRIBED_ROOMS, "subscribers_mb")
+    yield Measure("- memory of a subscriber", "bytes", SUBSCRIBED_ROOMS, "bytes_per_subscriber")
+    yield Measure("- idle CPU", "% of a core", SUBSCRIBED_ROOMS, "idle_cpu_percent")
+    yield Measure("- connections to the cluster", "", SUBSCRIBED_ROOMS, "connections")
+    yield Measure("- publish to delivery, one after another, p50", "us", SUBSCRIBED_ROOMS, "p50_us")
+    yield Measure("- p99", "us", SUBSCRIBED_ROOMS, "p99_us")
 
 
 def verdicts(samples: Sequence[Sample]) -> Iterator[str]:

@@ -13,7 +13,14 @@ from typing import Any
 import pytest
 
 from kwire.bridge.process import Bridge
-from kwire.errors import EventStoreUnavailable, KafkaError, OffsetOutOfRange, TopicNotFound, WrongExpectedVersion
+from kwire.errors import (
+    ErrorCode,
+    EventStoreUnavailable,
+    KafkaError,
+    OffsetOutOfRange,
+    TopicNotFound,
+    WrongExpectedVersion,
+)
 from kwire.kafka_client.admin import Admin
 from kwire.streams.events.event import Event
 from kwire.streams.events.reading import EventReader
@@ -21,7 +28,15 @@ from kwire.streams.log import NotReady, StreamLog
 from kwire.streams.remote.transactions.writer import TransactionBatch, UnknownTransaction
 from kwire.streams.remote_events import journal as journal_module
 from kwire.streams.remote_events.store import RemoteEventStore
-from tests.support.engines import OVER_APACHE_PARAM, OVER_KWIRE, Engine, running_bridge
+from storage.batch.record_batch import Record
+from tests.support.engines import (
+    OVER_APACHE_PARAM,
+    OVER_KWIRE,
+    Engine,
+    begin_append,
+    running_bridge,
+    stream_topic,
+)
 from tests.support.event_doors import make_topics
 from tests.support.event_store import draft
 from tests.support.node import in_uvloop
@@ -237,6 +252,11 @@ async def test_a_start_without_needed_records_of_the_journal_is_refused(engine: 
         with pytest.raises(EventStoreUnavailable, match="were deleted on the cluster"):
             store_of(late).event_topic("one")
         assert "were deleted" in store_of(late).facts().problem
+        # Rooms and topics over HTTP do not write to event topics in the meantime.
+        topic = await stream_topic(late, "one")
+        outcome = await begin_append(topic.stream(), [Record(None, b"1", 1000)])
+        assert isinstance(outcome, KafkaError)
+        assert outcome.code is ErrorCode.POLICY_VIOLATION
 
 
 @in_uvloop
