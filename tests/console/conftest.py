@@ -51,7 +51,7 @@ def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     """The address of the empty cluster behind a bridge; None for a server."""
     _, engine = getattr(request, "param", ("", EMBEDDED))
     if engine == OVER_KWIRE:
-        upstream = KwireProcess(tmp_path_factory.mktemp("upstream"), http_port=None)
+        upstream = KwireProcess(tmp_path_factory.mktemp("upstream"))
         upstream.restart()
         yield upstream.bootstrap
         upstream.kill()

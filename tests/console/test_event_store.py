@@ -118,6 +118,7 @@ def test_events_are_browsed_with_filters(console: Console, shop: KwireProcess) -
     console.wait_for("belongs to topic audit")
 
 
+@pytest.mark.only_server("a bridge does not show the record of an event")
 def test_an_event_has_an_address(console: Console, shop: KwireProcess) -> None:
     console.open("/event-store/topics/shop?event=shop-1")
     console.wait_for("sku-1")

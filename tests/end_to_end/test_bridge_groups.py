@@ -7,6 +7,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer
+from confluent_kafka import TopicPartition as Place
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
@@ -18,7 +20,7 @@ from kwire.kafka_client.settings import ClientSettings, addresses_of
 from tests.support.apache_cluster import ON_APACHE, ApacheCluster, on_apache
 from tests.support.bridge_process import BridgeProcess
 from tests.support.clients import DEADLINE_S, unique_name
-from tests.support.engines import OVER_APACHE, OVER_KWIRE, upstream_of
+from tests.support.engines import OVER_APACHE, OVER_KWIRE, delete_all_groups, delete_all_topics, upstream_of
 from tests.support.rest_groups import RestError, RestGroups
 from tests.support.server import wait_until
 
@@ -45,13 +47,16 @@ def bridge(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[BridgePro
 
 @contextmanager
 def running(directory: Path, upstream: str) -> Iterator[BridgeProcess]:
-    """A bridge process, killed in the end."""
+    """A bridge process. In the end its members leave, and the cluster is empty for the next test."""
     process = BridgeProcess(directory, upstream)
     process.restart()
     try:
         yield process
+        process.stop()
     finally:
         process.kill()
+        asyncio.run(delete_all_groups(upstream))
+        asyncio.run(delete_all_topics(upstream))
 
 
 class Shared:
@@ -172,6 +177,43 @@ def test_a_kafka_consumer_and_an_http_member_share_a_group(bridge: BridgeProcess
     shared.publish()
     shared.read(member)
     shared.check()
+
+
+def test_a_consumer_of_the_consumer_protocol_shares_the_group_with_an_http_member(bridge: BridgeProcess) -> None:
+    shared = Shared(bridge)
+    shared.publish()
+    member = shared.rest.join(shared.group)
+    assert shared.has_all(member)
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bridge.upstream,
+            "group.id": shared.group,
+            "group.protocol": "consumer",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+        }
+    )
+    try:
+        consumer.subscribe([shared.topic])
+
+        def shares() -> list[list[int]]:
+            consumer.poll(POLL_MS / 1000)
+            told = shared.rest.assignment(shared.group, member)
+            return [told["partitions"], sorted(one.partition for one in consumer.assignment())]
+
+        def are_settled() -> bool:
+            mine, theirs = shares()
+            return len(mine) == len(theirs) == PARTITIONS // 2 and not set(mine) & set(theirs)
+
+        wait_until(are_settled, "both have half of the partitions", DEADLINE_S)
+        shared.read(member)
+        mine, theirs = shares()
+        assert {partition for partition, _ in shared.received} <= set(mine)
+        consumer.commit(offsets=[Place(shared.topic, theirs[0], 1)], asynchronous=False)
+        assert shared.rest.committed(shared.group, theirs[0]) == 1
+    finally:
+        consumer.close()
+    wait_until(lambda: shared.has_all(member), "the member has what the consumer has left", DEADLINE_S)
 
 
 def test_after_a_kill_of_the_bridge_a_kafka_consumer_goes_on_with_its_commits(bridge: BridgeProcess) -> None:

@@ -17,7 +17,7 @@ from tests.support.effort import repetitions
 SEEDS_PER_TEST = 20
 # The seeds of a run are consecutive from here. Change it to try others.
 FIRST_SEED = int(os.environ.get("KWIRE_TEST_SEED", "0"))
-CHUNKS = repetitions(quick=100, full=2000) // SEEDS_PER_TEST
+CHUNKS = repetitions(quick=200, full=2000) // SEEDS_PER_TEST
 
 
 def summary(results: list[Result]) -> str:

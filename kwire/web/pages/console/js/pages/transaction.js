@@ -12,6 +12,10 @@ import { stateBadge } from "./transactions.js";
 const REFRESH_MS = 3_000;
 const ONGOING = "Ongoing";
 
+// How long an abort is tried, and the pause between two attempts.
+const ABORT_MS = 10_000;
+const ABORT_PAUSE_MS = 200;
+
 export const title = ({ transaction }) => transaction;
 
 export async function render(element, view) {
@@ -66,7 +70,17 @@ async function terminate({ transactional_id, transaction_timeout_ms }, draw) {
     action: "Abort transaction",
     done: `The transaction of ${transactional_id} was aborted.`,
     // A new epoch of the producer ends its open transaction.
-    run: async () => throwFirst(await kafka("InitProducerId", { transactional_id, transaction_timeout_ms })),
+    run: () => abort({ transactional_id, transaction_timeout_ms }),
   });
   await draw();
+}
+
+// A cluster answers CONCURRENT_TRANSACTIONS until the open transaction has ended.
+async function abort(producer) {
+  const end = Date.now() + ABORT_MS;
+  for (;;) {
+    const answer = await kafka("InitProducerId", producer);
+    if (answer.error !== "CONCURRENT_TRANSACTIONS" || Date.now() > end) return throwFirst(answer);
+    await new Promise((resolve) => setTimeout(resolve, ABORT_PAUSE_MS));
+  }
 }
