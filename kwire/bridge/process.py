@@ -253,6 +253,7 @@ class Bridge:
                     audit,
                     Upstream(self._cluster),
                     self._topics.forget,
+                    self._event_store.store.topics.has_name,
                     is_delete_allowed=config.topics.is_delete_allowed,
                 ),
             ),

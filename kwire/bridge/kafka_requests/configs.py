@@ -14,6 +14,7 @@ from kwire.bridge.kafka_requests.upstream import code_of, with_fields
 from kwire.concurrency.chunking import spread
 from kwire.config.description import ResourceType
 from kwire.errors import ErrorCode, KafkaError
+from kwire.streams.remote_events.topic_rules import check_configs
 from kwire.wire.messages import alter_configs as whole
 from kwire.wire.messages import incremental_alter_configs as single
 from kwire.wire.messages.describe_configs import (
@@ -36,6 +37,8 @@ R = TypeVar("R")
 _OF_ONE_BROKER: Final = (ResourceType.BROKER, ResourceType.BROKER_LOGGER)
 _OF_CLUSTER: Final = (*_OF_ONE_BROKER, ResourceType.CLIENT_METRICS)
 _ANY_BROKER: Final = -1
+# The operation of IncrementalAlterConfigs that sets a value.
+_SET: Final = 0
 
 
 def _authorize(context: RequestContext, operation: Operation, kind: int, name: str) -> None:
@@ -111,7 +114,7 @@ async def _alter(context: RequestContext, api: Api, request: Any, answer: R, res
     async for one in spread(request.resources):
         try:
             _authorize(context, Operation.ALTER_CONFIGS, one.resource_type, one.resource_name)
-            _check_change(one.resource_type, one.resource_name)
+            _check_change(context, one)
             allowed.append(one)
         except KafkaError as error:
             refused.append(
@@ -133,13 +136,22 @@ async def _alter(context: RequestContext, api: Api, request: Any, answer: R, res
     return changed
 
 
-def _check_change(kind: int, name: str) -> None:
-    if kind in _OF_CLUSTER:
+def _check_change(context: RequestContext, one: Any) -> None:
+    if one.resource_type in _OF_CLUSTER:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, "A bridge changes settings of topics and groups, not those of the cluster."
         )
-    if kind == ResourceType.TOPIC:
-        check_is_not_internal(name)
+    if one.resource_type == ResourceType.TOPIC:
+        check_is_not_internal(one.resource_name)
+        if context.services.is_event_topic(one.resource_name):
+            check_configs({config.name: _new_value(config) for config in one.configs})
+
+
+def _new_value(config: Any) -> str | None:
+    """Return the value that a setting is set to. None if it is removed, or if a list is changed."""
+    is_set = getattr(config, "config_operation", _SET) == _SET
+    value: str | None = config.value if is_set else None
+    return value
 
 
 def _record(context: RequestContext, asked: Iterable[Any], responses: Iterable[Any]) -> None:

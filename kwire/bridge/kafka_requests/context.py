@@ -26,6 +26,7 @@ class RequestServices(NamedTuple):
     upstream: Upstream
     # Called with the name of a topic that was created, changed or deleted.
     on_topic_change: Callable[[str], None]
+    is_event_topic: Callable[[str], bool]
     # Whether clients may delete topics: delete.topic.enable.
     is_delete_allowed: bool
 

@@ -12,6 +12,7 @@ from kwire.bridge.kafka_requests.context import RequestContext, check_is_not_int
 from kwire.bridge.kafka_requests.upstream import WAIT_MS_MAX, FoundTopic
 from kwire.concurrency.chunking import spread
 from kwire.errors import ErrorCode, KafkaError
+from kwire.streams.remote_events.topic_rules import event_topic_partitions
 from kwire.wire.messages.create_partitions import (
     CREATE_PARTITIONS,
     CreatePartitionsRequest,
@@ -157,6 +158,8 @@ async def create_partitions(context: RequestContext, request: CreatePartitionsRe
         try:
             context.topics.authorize(Operation.ALTER, one.name)
             check_is_not_internal(one.name)
+            if context.services.is_event_topic(one.name):
+                raise event_topic_partitions(one.name)
             if not request.validate_only:
                 quota.take(max(0, one.count - counts.get(one.name, one.count)))
             allowed.append(one)

@@ -20,6 +20,7 @@ from kwire.streams.remote.log import RemoteLog
 from kwire.streams.remote.logs import MISSING_MAX, RemoteLogs
 from kwire.streams.remote_events.commit_group import PARTITION
 from kwire.streams.remote_events.numbered_log import NumberedLog
+from kwire.streams.remote_events.topic_rules import FIXED_CONFIGS, check_configs
 
 log = logging.getLogger("kwire.bridge")
 
@@ -30,12 +31,10 @@ EVENT_TOPICS_MAX: Final = 1000
 OPENINGS_MAX: Final = 16
 # Events are kept forever unless the request says otherwise, and batches are stored as they are sent.
 NEW_TOPIC_CONFIGS: Final[Mapping[str, str]] = {
-    "cleanup.policy": "delete",
+    **FIXED_CONFIGS,
     "retention.ms": "-1",
     "retention.bytes": "-1",
-    "compression.type": "producer",
 }
-_FIXED_CONFIGS: Final = ("cleanup.policy", "compression.type")
 
 # Creates a topic of one partition with these settings, and returns when it can be used.
 CreateTopic = Callable[[str, Mapping[str, str]], Awaitable[None]]
@@ -108,6 +107,10 @@ class RemoteEventTopics(SchemaStore):
 
     def has(self, name: str, topic_id: bytes) -> bool:
         return self._names.get(topic_id) == name
+
+    def has_name(self, name: str) -> bool:
+        topic_id = self._ids_by_name.get(name)
+        return topic_id is not None and not self.is_gone(topic_id)
 
     def append_refusal_of(self, name: str, topic_id: bytes) -> KafkaError | None:
         """Why rooms and topics over HTTP cannot write to a topic, also while the event store cannot be used."""
@@ -190,10 +193,7 @@ class RemoteEventTopics(SchemaStore):
         for reserved in (EVENTS_CONFIG, ROOM_CONFIG):
             if reserved in requested:
                 raise KafkaError(ErrorCode.INVALID_CONFIG, f"{reserved} cannot be set here.")
-        for fixed in _FIXED_CONFIGS:
-            if requested.get(fixed, NEW_TOPIC_CONFIGS[fixed]) != NEW_TOPIC_CONFIGS[fixed]:
-                problem = f"{fixed} of a topic of the event store must be {NEW_TOPIC_CONFIGS[fixed]}."
-                raise KafkaError(ErrorCode.INVALID_CONFIG, problem)
+        check_configs(requested)
         if len(self._names) >= EVENT_TOPICS_MAX:
             raise KafkaError(ErrorCode.POLICY_VIOLATION, f"a bridge has at most {EVENT_TOPICS_MAX} event topics")
         # Found out before the topic exists.

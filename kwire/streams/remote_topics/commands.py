@@ -1,11 +1,10 @@
-"""RemoteTopicCommands: creates, changes and deletes topics of a cluster, and deletes their records.
+"""RemoteTopicCommands: creates, extends and deletes topics of a cluster.
 
 Settings, numbers of partitions and names are checked by the cluster, whose errors are passed on. Topics of the event
 store have schemas, which a cluster does not know; their commands are not here.
 """
 
 from collections.abc import Mapping
-from typing import Final
 
 from kwire.access.audit.entries import NO_AUDIT, TOPIC, Audit
 from kwire.broker.topics.names import check_name
@@ -16,9 +15,6 @@ from kwire.streams.remote.agreement import agreement, await_deletion
 from kwire.streams.remote.directory import RemoteTopic, RemoteTopics
 from kwire.streams.remote.logs import RemoteLogs
 from kwire.streams.remote_rooms.rooms import RemoteRooms
-
-# The settings of a room that PUT /rooms/{room} changes. They are also in the record of the room.
-ROOM_SETTINGS: Final = frozenset({"cleanup.policy", "retention.ms"})
 
 
 class RemoteTopicCommands:
@@ -76,34 +72,6 @@ class RemoteTopicCommands:
         else:
             await self._delete(topic)
         self._topics.forget(name)
-
-    async def change_configs(self, name: str, changes: Mapping[str, str | None]) -> None:
-        """Change settings. None removes a setting, so that the cluster's default applies."""
-        topic = await self._topic_to_change(name)
-        if topic.is_room and (refused := sorted(ROOM_SETTINGS & changes.keys())):
-            raise KafkaError(
-                ErrorCode.INVALID_CONFIG, f"topic {name!r} is a room: use PUT /rooms/{{room}} to change {refused[0]}"
-            )
-        await self._admin.change_configs(name, changes)
-        facts: dict[str, object] = {}
-        if is_set := sorted(key for key, value in changes.items() if value is not None):
-            facts["set"] = is_set
-        if removed := sorted(key for key, value in changes.items() if value is None):
-            facts["removed"] = removed
-        self._audit.changed("topic.configured", TOPIC, name, facts)
-        self._topics.forget(name)
-
-    async def delete_records(self, name: str, partition: int, before: int) -> int:
-        """Delete the records before an offset, and return the first offset after that."""
-        topic = await self._topic_to_change(name)
-        if not 0 <= partition < topic.partition_count:
-            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} has no partition {partition}")
-        start = await self._admin.delete_records(name, partition, before)
-        self._audit.changed("topic.records_deleted", TOPIC, name, {"startOffsets": {str(partition): start}})
-        log = self._logs.find(name, partition)
-        if log is not None:
-            await log.ask_bounds()
-        return start
 
     async def _delete(self, topic: RemoteTopic) -> None:
         logs = self._logs.logs_of(topic.name)

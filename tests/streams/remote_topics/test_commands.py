@@ -20,7 +20,7 @@ from tests.support.apache_cluster import ON_APACHE
 from tests.support.engines import delete_all_topics
 from tests.support.node import in_uvloop
 from tests.support.remote_worlds import until
-from tests.support.stream_worlds import Appends, read_values
+from tests.support.stream_worlds import Appends
 
 LONG_MS = "100000000"
 
@@ -98,12 +98,9 @@ async def test_topics_are_created_changed_and_deleted(tmp_path: Path, cluster: s
         assert await one.partition_count("payments") == 3
         await commands.add_partitions("orders", 4)
         assert await one.partition_count("orders") == 4
-        await commands.change_configs("orders", {"retention.ms": None, "max.message.bytes": "5000"})
         topic = await one.topics.find("orders")
         assert topic is not None
-        configs = await one.topics.configs(topic)
-        assert (configs["retention.ms"] != LONG_MS, configs["max.message.bytes"]) == (True, "5000")
-        assert topic.max_message_bytes == 5000
+        assert (await one.topics.configs(topic))["retention.ms"] == LONG_MS
         log = topic.stream(1)
         await commands.delete("payments")
         assert await one.partition_count("payments") is None
@@ -119,13 +116,11 @@ async def test_topics_are_created_changed_and_deleted(tmp_path: Path, cluster: s
             "topic.created orders",
             "topic.created payments",
             "topic.extended orders",
-            "topic.configured orders",
             "topic.deleted payments",
             "topic.deleted orders",
             "topic.created orders",
         ]
         assert one.audit.facts[0] == {"partitions": 2, "settings": ["retention.ms"]}
-        assert one.audit.facts[3] == {"set": ["max.message.bytes"], "removed": ["retention.ms"]}
 
 
 @in_uvloop
@@ -141,9 +136,6 @@ async def test_errors_are_those_of_the_cluster_and_change_nothing(tmp_path: Path
             (commands.create("a", 1, {}, 9), ErrorCode.INVALID_REPLICATION_FACTOR, "replica"),
             (commands.add_partitions("orders", 2), ErrorCode.INVALID_PARTITIONS, "orders"),
             (commands.add_partitions("none", 2), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "none"),
-            (commands.change_configs("orders", {"no.such": "1"}), ErrorCode.INVALID_CONFIG, "no.such"),
-            (commands.delete_records("orders", 0, 5), ErrorCode.OFFSET_OUT_OF_RANGE, "orders"),
-            (commands.delete_records("orders", 2, 0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "partition 2"),
         ):
             error = await refused(command)
             assert (error.code, text.lower() in str(error).lower()) == (code, True), str(error)
@@ -153,28 +145,9 @@ async def test_errors_are_those_of_the_cluster_and_change_nothing(tmp_path: Path
 
 
 @in_uvloop
-async def test_records_before_an_offset_are_deleted(tmp_path: Path, cluster: str | None) -> None:
-    async with commanded(tmp_path, cluster) as one:
-        await one.commands.create("orders", 2, {"retention.ms": "-1"})
-        topic = await one.topics.find("orders")
-        assert topic is not None
-        log, appends = topic.stream(1), Appends()
-        appends.send(log, b"a", b"b", b"c")
-        await until(lambda: appends)
-        assert await one.commands.delete_records("orders", 1, 2) == 2
-        assert log.bounds() == (2, 3, 3)
-        assert (await read_values(log, 2))[-1] == (2, b"c")
-        assert one.audit.names[-1] == "topic.records_deleted orders"
-        assert one.audit.facts[-1] == {"startOffsets": {"1": 2}}
-
-
-@in_uvloop
-async def test_a_room_is_deleted_as_a_room_and_keeps_its_retention(tmp_path: Path) -> None:
+async def test_a_room_is_deleted_as_a_room(tmp_path: Path) -> None:
     async with commanded(tmp_path, None) as one:
         await one.rooms.create("lobby")
-        error = await refused(one.commands.change_configs("lobby", {"retention.ms": "5"}))
-        assert (error.code, "PUT /rooms" in str(error)) == (ErrorCode.INVALID_CONFIG, True)
-        await one.commands.change_configs("lobby", {"max.message.bytes": "5000"})
         await one.commands.delete("lobby")
         assert one.rooms.count == 0
         with pytest.raises(RoomNotFound):
@@ -188,8 +161,6 @@ async def test_protected_topics_are_not_changed(tmp_path: Path) -> None:
             one.commands.create("journal", 1, {}),
             one.commands.create_if_missing("journal"),
             one.commands.add_partitions("journal", 2),
-            one.commands.change_configs("journal", {"retention.ms": "5"}),
-            one.commands.delete_records("journal", 0, 1),
             one.commands.delete("journal"),
         ):
             assert (await refused(command)).code is ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -13,6 +13,11 @@ import { recordAddress, statusText } from "./deliveries.js";
 const REFRESH_MS = 3_000;
 const PAGE = 500;
 
+function eventName({ eventId }) {
+  const record = recordAddress(eventId);
+  return record ? h("a", { href: record }, eventId) : eventId;
+}
+
 export function deadTab(element, webhook, view, onChange) {
   const rowAction = (text, one, run) => h("button", { type: "button", class: "quiet", "aria-label": `${text} ${one.eventId}`, onclick: () => run(one) }, text);
   const all = button("Send all again", () => resendAll(), { icon: "send" });
@@ -22,7 +27,7 @@ export function deadTab(element, webhook, view, onChange) {
     noun: "dead letter",
     view,
     columns: [
-      { name: "Event", value: (one) => one.eventId, render: (one) => h("a", { href: recordAddress(one.eventId) }, one.eventId), width: "11rem" },
+      { name: "Event", value: (one) => one.eventId, render: eventName, width: "11rem" },
       { name: "Type", value: (one) => one.type, width: "10rem", hideBelow: 900 },
       { name: "Answer", value: statusText, hideBelow: 640 },
       { name: "Attempts", value: (one) => one.attempts, text: String, kind: "number", width: "6rem", hideBelow: 900 },

@@ -6,6 +6,7 @@ import { h, show } from "../../dom.js";
 import { badge, button, emptyState, facts, notice } from "../../elements.js";
 import { NONE, ago, count, seconds, time } from "../../format.js";
 import { setQuery, url } from "../../router.js";
+import { about } from "../../session.js";
 import { dataTable } from "../../table.js";
 import { reporting, toast } from "../../toast.js";
 
@@ -19,8 +20,10 @@ export const outcomeBadge = (outcome) => badge(outcome, OUTCOMES[outcome] ?? "")
 // The problem, or the status of a delivery that succeeded.
 export const statusText = ({ status, problem }) => problem ?? (status === null ? NONE : String(status));
 
-// The address of the record of an event: "orders-7" is the record with offset 6.
+// The address of the record of an event: "orders-7" is the record with offset 6. A bridge does not know the offsets of
+// event topics, where the markers of transactions take some.
 export function recordAddress(eventId) {
+  if (about.engine === "bridge") return null;
   const at = eventId.lastIndexOf("-");
   return `${url("/topics", eventId.slice(0, at))}?from=offset&offset=${Number(eventId.slice(at + 1)) - 1}&partition=0`;
 }
@@ -95,6 +98,7 @@ function openAttempt(webhook, attempt) {
       show(error, notice(failed.message, "bad"));
     }
   }, { kind: "primary", icon: "send" });
+  const record = recordAddress(attempt.eventId);
   const dialog = openDialog({
     title: `Delivery of ${attempt.eventId}`,
     side: true,
@@ -113,7 +117,7 @@ function openAttempt(webhook, attempt) {
       attempt.problem && notice(attempt.problem, "bad"),
       answerPart(attempt.answer || "empty"),
       error,
-      h("div", { class: "row" }, resend, h("a", { class: "button", href: recordAddress(attempt.eventId), onclick: () => dialog.close() }, "Show the record")),
+      h("div", { class: "row" }, resend, record && h("a", { class: "button", href: record, onclick: () => dialog.close() }, "Show the record")),
       commandHint(line("kwire", "webhook", "resend", webhook.id, attempt.eventId)).element,
     ),
   });
