@@ -164,20 +164,20 @@ class Bridge:
         self._free_memory = FreeMemory()
         services = self._services(clock, loop_metrics)
         self._free_memory.watch(lambda: services.rooms.port.memory.freed_bytes)
-        await self._key_usage.start(config.web)
-        self._keys.start(loop.call_later)
-        await self._event_store.store.start()
-        await self._webhooks.start()
-        self.http = HttpServer(
-            self._address,
-            services.rooms.port,
-            services.access,
-            bound_bridge_routes(services),
-            self._descriptors,
-            self._tls,
-        )
-        gc.collect()
         try:
+            await self._key_usage.start(config.web)
+            self._keys.start(loop.call_later)
+            await self._event_store.store.start()
+            await self._webhooks.start()
+            self.http = HttpServer(
+                self._address,
+                services.rooms.port,
+                services.access,
+                bound_bridge_routes(services),
+                self._descriptors,
+                self._tls,
+            )
+            gc.collect()
             await self.http.open()
         except BaseException:
             await self._stop_services()

@@ -89,12 +89,19 @@ class PlannedPart(NamedTuple):
 
 
 class CommitGroup:
-    """`is_gone` tells whether the topic with an id was deleted."""
+    """`is_gone` tells whether the topic with an id was deleted. `check_topic` raises KafkaError if it is refused."""
 
-    def __init__(self, state: JournalState, now_ms: int, is_gone: Callable[[bytes], bool]) -> None:
+    def __init__(
+        self,
+        state: JournalState,
+        now_ms: int,
+        is_gone: Callable[[bytes], bool],
+        check_topic: Callable[[bytes], None],
+    ) -> None:
         self._state = state
         self._now_ms = now_ms
         self._is_gone = is_gone
+        self._check_topic = check_topic
         self._keys: set[bytes] = set()
         self._records: list[bytes] = []
         self.commits: list[PendingCommit] = []
@@ -147,6 +154,7 @@ class CommitGroup:
         topic = drafts.topic
         if self._is_gone(topic.topic_id):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic.name!r} was deleted")
+        self._check_topic(topic.topic_id)
         drafts.check_size()
         end = self._end_of(topic.topic_id)
         for index, expected in drafts.versions:

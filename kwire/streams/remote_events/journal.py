@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from kwire.clock import Clock
@@ -16,11 +17,17 @@ from kwire.streams.event_store.journal import JournalCommit
 from kwire.streams.event_store.pending_commit import StoredCommit
 from kwire.streams.log import NotReady
 from kwire.streams.remote.log import RemoteLog
-from kwire.streams.remote.transactions.partition_writes import BatchRefused
-from kwire.streams.remote.transactions.writer import Fenced, TransactionalWriter, UnknownTransaction
+from kwire.streams.remote.transactions.partition_writes import BatchLate, BatchRefused, TopicGone
+from kwire.streams.remote.transactions.writer import (
+    OTHERS_WAIT_SECONDS,
+    Fenced,
+    TransactionalWriter,
+    UnknownTransaction,
+)
 from kwire.streams.remote_events.commit_group import COMMIT_BYTES_MAX, LATER, CommitGroup, PendingCommit
 from kwire.streams.remote_events.journal_records import commits_of, is_same_commit
 from kwire.streams.remote_events.journal_state import JournalState
+from kwire.streams.remote_events.late_topics import LateTopics
 from kwire.streams.remote_events.numbered_log import batches_in
 from storage.errors import StorageError
 
@@ -71,6 +78,7 @@ class Journal:
         self._new_backoff = new_backoff
         self._waiting: deque[PendingCommit] = deque()
         self._waiting_bytes = 0
+        self._late_topics = LateTopics()
         self._running: asyncio.Task[None] | None = None
         self._checking: asyncio.Task[None] | None = None
         self._written_at = 0.0
@@ -131,8 +139,9 @@ class Journal:
             self._running = None
 
     def _next_group(self) -> CommitGroup:
-        group = CommitGroup(self.state, self._clock.now_ms(), self._is_gone)
         now = asyncio.get_running_loop().time()
+        check_late = partial(self._late_topics.check, now=now)
+        group = CommitGroup(self.state, self._clock.now_ms(), self._is_gone, check_late)
         while self._waiting:
             commit = self._waiting[0]
             outcome = (
@@ -159,7 +168,8 @@ class Journal:
         batches = group.batches(self._log.topic, self._log.topic_id, self.state.next_offset)
         size_bytes = len(batches[0].data)
         try:
-            offsets = await self._writer.write(batches)
+            wait_seconds = self._late_topics.wait_seconds(group.parts, OTHERS_WAIT_SECONDS)
+            offsets = await self._writer.write(batches, wait_seconds)
             self._written_at = asyncio.get_running_loop().time()
         except UnknownTransaction as unknown:
             await self._find_outcome(group, unknown)
@@ -167,13 +177,14 @@ class Journal:
             self._answer(group, taken_over(fenced))
             self._fail(taken_over(fenced))
         except BatchRefused as refused:
-            self._refuse(group, refused, batches[refused.number].topic_id)
+            self._refuse(group, refused, {batches[number].topic_id for number in refused.numbers})
         except KafkaError as error:
             self._answer(group, error)
         else:
             self._stored(group, offsets, size_bytes)
 
     def _stored(self, group: CommitGroup, offsets: list[int], size_bytes: int) -> None:
+        self._late_topics.stored(group.parts)
         base_offset = offsets[0] if offsets[0] >= 0 else self.state.next_offset
         self.state.begin_batch(base_offset, base_offset + group.journal_records, size_bytes)
         for commit in group.journaled:
@@ -192,16 +203,20 @@ class Journal:
         for commit in group.commits:
             commit.answer(outcome)
 
-    def _refuse(self, group: CommitGroup, refused: BatchRefused, topic_id: bytes) -> None:
-        """Nothing is stored because of one topic. The commits without events of this topic are tried again."""
+    def _refuse(self, group: CommitGroup, refused: BatchRefused, topic_ids: set[bytes]) -> None:
+        """Nothing is stored because of some topics. The commits without events of these topics are tried again."""
         error = KafkaError(refused.code, str(refused))
-        if topic_id == self._log.topic_id and refused.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        is_journal = self._log.topic_id in topic_ids
+        if is_journal and isinstance(refused, TopicGone):
             self._fail(EventStoreUnavailable(f"the event journal was deleted on the cluster: {refused}"))
+        elif not is_journal and isinstance(refused, BatchLate):
+            self._late_topics.add(topic_ids, error, asyncio.get_running_loop().time())
         others: list[PendingCommit] = []
         for commit in group.commits:
-            is_guilty = topic_id == self._log.topic_id or any(one.topic.topic_id == topic_id for one in commit.drafts)
-            if is_guilty:
+            if is_journal or any(one.topic.topic_id in topic_ids for one in commit.drafts):
                 commit.answer(error)
+            elif self._failure is not None:
+                commit.answer(as_value(self._failure))
             else:
                 others.append(commit)
         self._waiting.extendleft(reversed(others))
@@ -209,20 +224,25 @@ class Journal:
 
     async def _find_outcome(self, group: CommitGroup, unknown: UnknownTransaction) -> None:
         """The journal tells whether a transaction was committed, unless another process writes to it by now."""
-        if self._writer.is_fenced:
-            self._answer(group, unknown)
-            self._fail(taken_over(unknown))
-            return
         backoff = self._new_backoff()
         while True:
             try:
+                await self._writer.end_unknown()
                 is_stored = await self._read_new(group.journaled[0])
                 break
+            except Fenced:
+                self._answer(group, unknown)
+                self._fail(taken_over(unknown))
+                return
             except (JournalDamaged, StorageError) as error:
                 self._answer(group, unknown)
                 self._fail(EventStoreUnavailable(f"the event journal cannot be read: {error}"))
                 return
             except KafkaError as error:
+                if self._log.is_gone:
+                    self._answer(group, unknown)
+                    self._fail(EventStoreUnavailable(f"the event journal was deleted on the cluster: {error}"))
+                    return
                 log.warning("it is not known yet whether events are stored: %s", error)
                 await asyncio.sleep(backoff.next_seconds())
         if is_stored:

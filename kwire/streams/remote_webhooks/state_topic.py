@@ -22,6 +22,7 @@ from kwire.errors import ErrorCode, KafkaError
 from kwire.streams.events.replay import KeyValue
 from kwire.streams.remote.log import RemoteLog
 from kwire.streams.remote.logs import RemoteLogs
+from kwire.streams.remote.transactions.partition_writes import TopicGone
 from kwire.streams.remote.transactions.writer import (
     WRITER_PREFIX,
     TransactionalWriter,
@@ -128,12 +129,16 @@ class RemoteStateTopic:
     async def create(self) -> None:
         self._log = await create_state_topic(self._logs, self.name)
         await self._stored.read(self._log)
-        if not self._stored.is_empty:
+        if self._stored.owner not in (None, self.owner) or self._has_records:
             self._give_way()
         await self.take_over()
-        if self._stored.state or self._stored.definitions:
+        if self._has_records:
             # They were stored since the last look. `records` was called before, so they have to be read anew.
             self._give_way()
+
+    @property
+    def _has_records(self) -> bool:
+        return bool(self._stored.state or self._stored.definitions)
 
     async def append(self, batch: memoryview, header: BatchHeader) -> None:
         """Store a batch. Raises UnknownTransaction if it is not known whether it is stored."""
@@ -148,7 +153,7 @@ class RemoteStateTopic:
             reason = f"the cluster has not answered for {WRITE_SECONDS:g} s"
             raise UnknownTransaction(writer.transactional_id, reason) from None
         except KafkaError as error:
-            if writer.is_fenced or error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            if writer.is_fenced or isinstance(error, TopicGone):
                 self._lose(error)
             raise
         self._offset_min = max(self._offset_min, offset + 1)

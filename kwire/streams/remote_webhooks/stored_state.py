@@ -36,10 +36,6 @@ class StoredState:
         self._sizes: dict[bytes, int] = {}
         self._size_bytes = 0
 
-    @property
-    def is_empty(self) -> bool:
-        return not (self.state or self.definitions or self.owner)
-
     async def read(self, log: RemoteLog) -> None:
         """Read the records that were committed since the last call. Raises KafkaError if one cannot be read."""
         await log.ready()

@@ -121,7 +121,7 @@ async def test_a_refused_batch_aborts_the_others(upstream: str, request: pytest.
         too_large = b"1" * (MAX_BYTES + 1)
         with pytest.raises(BatchRefused) as refused:
             await writer.write([batch_of(made.first, b"1"), batch_of(made.second, too_large)])
-        assert refused.value.number == 1
+        assert refused.value.numbers == (1,)
         assert refused.value.code is ErrorCode.MESSAGE_TOO_LARGE
         assert writer.aborted_count == 1
         await writer.write([batch_of(made.first, b"2"), batch_of(made.second, b"3")])
@@ -139,7 +139,7 @@ async def test_a_deleted_topic_refuses_the_transaction(
         await Admin(made.logs.cluster).delete_topic(made.second.topic)
         with pytest.raises(BatchRefused) as refused:
             await writer.write([batch_of(made.first, b"2"), batch_of(made.second, b"2")])
-        assert refused.value.number == 1
+        assert refused.value.numbers == (1,)
         assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert await values_of(made.first) == [b"1"]
 

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from kwire.bridge.process import Bridge
+from kwire.bridge.webhooks import BridgeWebhooks
 from kwire.errors import (
     ErrorCode,
     EventStoreUnavailable,
@@ -133,6 +134,32 @@ async def test_a_bridge_with_the_same_data_fences_the_first_one(
             assert await ids_in(store_of(second).event_topic("one").stream()) == ["one-1", "one-2"]
     async with bridge_in(engine, tmp_path / "a") as again:
         assert await publish(again, "one", "two") == ["one-3", "two-3"]
+
+
+@in_uvloop
+async def test_a_start_that_fails_after_the_event_store_was_opened_closes_it(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bridge_in(engine, tmp_path / "a") as first:
+        await make_topics(first, "one")
+        await publish(first, "one")
+    started: list[Bridge] = []
+
+    async def fail(webhooks: BridgeWebhooks) -> None:
+        raise OSError("no more open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(BridgeWebhooks, "start", fail)
+        assert engine.upstream is not None
+        starting = running_bridge(tmp_path / "a", engine.upstream, prepare=started.append)
+        with pytest.raises(OSError, match="no more open files"):
+            await starting.__aenter__()
+    opened = store_of(started[0])._opened
+    assert opened is not None
+    assert opened.journal._checking is not None
+    assert opened.journal._checking.done()
+    async with bridge_in(engine, tmp_path / "a") as again:
+        assert await publish(again, "one") == ["one-2"]
 
 
 @in_uvloop

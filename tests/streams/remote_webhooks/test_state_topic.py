@@ -14,7 +14,7 @@ from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.errors import ErrorCode, KafkaError
 from kwire.kafka_client.admin import Admin
 from kwire.streams.remote.logs import RemoteLogs
-from kwire.streams.remote.transactions.writer import TransactionBatch
+from kwire.streams.remote.transactions.writer import TransactionalWriter, TransactionBatch
 from kwire.streams.remote_webhooks import state_topic, stored_state, topic_setup
 from kwire.streams.remote_webhooks.definition_store import RemoteDefinitionStore, has_encrypted
 from kwire.streams.remote_webhooks.state_topic import RemoteStateTopic
@@ -248,6 +248,27 @@ async def test_a_topic_that_was_created_before_its_bridge_was_killed_is_used(tmp
         topic = place.topic("a")
         await topic.create()
         assert topic.exists
+
+
+@in_uvloop
+async def test_a_bridge_that_could_not_take_over_the_topic_that_it_created_tries_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with place_on(None, tmp_path) as place:
+        topic = place.topic("a")
+        assert not await topic.read()
+
+        async def refuse(writer: TransactionalWriter) -> None:
+            raise KafkaError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no right")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(TransactionalWriter, "open", refuse)
+            with pytest.raises(KafkaError, match="no right"):
+                await topic.create()
+        await topic.create()
+        assert topic.exists
+        assert not topic.lost.done()
+        await store(topic, ["id", "s"], 1)
 
 
 @in_uvloop

@@ -56,7 +56,9 @@ class CoordinatorRequests:
                     pause = busy.next_seconds()
                 elif code in _COORDINATOR_MOVED or code in UNCERTAIN:
                     self._node = NO_NODE
-                    is_repeated |= code in UNCERTAIN
+                    # Also if it has moved: Apache Kafka answers so if it does not know whether its own log has the
+                    # change.
+                    is_repeated = True
                     pause = backoff.next_seconds()
                 else:
                     return Answer(response, code, is_repeated)

@@ -5,13 +5,14 @@ A batch is repeated with the same sequence number, so a broker that has stored i
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Collection, Sequence
+from typing import Any, Final, NamedTuple
 
 from kwire.errors import ErrorCode, KafkaError
 from kwire.kafka_client.cluster import Cluster
 from kwire.kafka_client.errors import RETRIABLE, STALE_METADATA, UNCERTAIN, Unreachable, refusal
 from kwire.kafka_client.link import Purpose
+from kwire.kafka_client.metadata import Metadata
 from kwire.wire.messages.produce import PRODUCE, PartitionProduceData, ProduceRequest, TopicProduceData
 from kwire.wire.types import ZERO_UUID
 
@@ -37,11 +38,25 @@ _LOST: Final = (
 
 
 class BatchRefused(KafkaError):
-    """One batch is the reason why a transaction was aborted. `number` is its index."""
+    """Some batches are the reason why a transaction was aborted. `numbers` are their indexes."""
 
-    def __init__(self, number: int, error: KafkaError) -> None:
+    def __init__(self, numbers: Collection[int], error: KafkaError) -> None:
         super().__init__(error.code, str(error))
-        self.number = number
+        self.numbers = tuple(sorted(numbers))
+
+
+class BatchLate(BatchRefused):
+    """The batches were not stored in time, for example because their partitions have no leader."""
+
+    def __init__(self, numbers: Collection[int], problem: str) -> None:
+        super().__init__(numbers, KafkaError(ErrorCode.REQUEST_TIMED_OUT, problem))
+
+
+class TopicGone(BatchRefused):
+    """The topic of a batch was deleted, or deleted and created again."""
+
+    def __init__(self, number: int, problem: str) -> None:
+        super().__init__([number], KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem))
 
 
 class TransactionLost(KafkaError):
@@ -65,8 +80,17 @@ class PartitionWrite:
         self.base_offset = _NO_OFFSET
 
 
-async def write_all(cluster: Cluster, transactional_id: str, writes: Sequence[PartitionWrite], deadline: float) -> None:
-    """Store all batches. Raises BatchRefused, TransactionLost, or KafkaError after the deadline.
+class Deadlines(NamedTuple):
+    """Until when the batches of a transaction are sent. `others` applies if some are stored, and have to wait."""
+
+    all: float
+    others: float
+
+
+async def write_all(
+    cluster: Cluster, transactional_id: str, writes: Sequence[PartitionWrite], deadlines: Deadlines
+) -> None:
+    """Store all batches. Raises BatchRefused or TransactionLost.
 
     When it raises, batches may be on their way: the transaction must be aborted, and the next one needs a new epoch.
     """
@@ -74,8 +98,12 @@ async def write_all(cluster: Cluster, transactional_id: str, writes: Sequence[Pa
     loop = asyncio.get_running_loop()
     left = list(writes)
     while True:
+        timeout_ms = max(1, min(_REPLICATION_TIMEOUT_MS, int((deadlines.others - loop.time()) * 1000)))
         outcomes = await asyncio.gather(
-            *(_send(cluster, transactional_id, node, each) for node, each in _by_leader(cluster, left).items()),
+            *(
+                _send(cluster, transactional_id, node, each, timeout_ms)
+                for node, each in _by_leader(cluster, left).items()
+            ),
             return_exceptions=True,
         )
         left, error = [], None
@@ -88,8 +116,8 @@ async def write_all(cluster: Cluster, transactional_id: str, writes: Sequence[Pa
         if not left:
             return
         pause = backoff.next_seconds()
-        if loop.time() + pause > deadline:
-            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"the events were not stored in time: {error}")
+        if loop.time() + pause > (deadlines.all if len(left) == len(writes) else deadlines.others):
+            raise BatchLate([write.number for write in left], f"the events were not stored in time: {error}")
         log.debug("%d batches of a transaction are sent again: %s", len(left), error)
         await asyncio.sleep(pause)
         try:
@@ -99,21 +127,24 @@ async def write_all(cluster: Cluster, transactional_id: str, writes: Sequence[Pa
 
 
 def _by_leader(cluster: Cluster, writes: Sequence[PartitionWrite]) -> dict[int, list[PartitionWrite]]:
-    """Return the batches by the node of their leader. Raises BatchRefused if a topic is gone."""
-    metadata = cluster.metadata
+    """Return the batches by the node of their leader. Raises TopicGone."""
     found: dict[int, list[PartitionWrite]] = {}
     for write in writes:
-        known = metadata.topics.get(write.topic)
-        is_other = known is not None and known.topic_id != write.topic_id != ZERO_UUID
-        if is_other or metadata.missing.get(write.topic, 0) >= _MISSING_MAX:
-            gone = KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"the topic {write.topic!r} is deleted")
-            raise BatchRefused(write.number, gone)
-        found.setdefault(metadata.leader(write.topic, write.partition).node, []).append(write)
+        check_exists(cluster.metadata, write.number, write.topic, write.topic_id)
+        found.setdefault(cluster.metadata.leader(write.topic, write.partition).node, []).append(write)
     return found
 
 
+def check_exists(metadata: Metadata, number: int, topic: str, topic_id: bytes) -> None:
+    """Raise TopicGone if the topic of a batch was deleted, as far as the metadata tells."""
+    known = metadata.topics.get(topic)
+    is_other = known is not None and known.topic_id != topic_id != ZERO_UUID
+    if is_other or metadata.missing.get(topic, 0) >= _MISSING_MAX:
+        raise TopicGone(number, f"the topic {topic!r} is deleted")
+
+
 async def _send(
-    cluster: Cluster, transactional_id: str, node: int, writes: Sequence[PartitionWrite]
+    cluster: Cluster, transactional_id: str, node: int, writes: Sequence[PartitionWrite], timeout_ms: int
 ) -> tuple[list[PartitionWrite], KafkaError | None]:
     """Send batches to their leader. Return those that have to be sent again, and why."""
     topics: dict[str, list[PartitionProduceData]] = {}
@@ -122,7 +153,7 @@ async def _send(
     request = ProduceRequest(
         transactional_id=transactional_id,
         acks=_ALL_COPIES,
-        timeout_ms=_REPLICATION_TIMEOUT_MS,
+        timeout_ms=timeout_ms,
         topic_data=[TopicProduceData(name=name, partition_data=each) for name, each in topics.items()],
     )
     try:
@@ -152,7 +183,7 @@ def _take(
         if code in _LOST:
             raise TransactionLost(error)
         if code not in RETRIABLE and code not in UNCERTAIN:
-            raise BatchRefused(write.number, error)
+            raise BatchRefused([write.number], error)
         if code in STALE_METADATA:
             cluster.metadata.lose_leader(write.topic, write.partition, node)
         undone.append(write)

@@ -16,14 +16,23 @@ a transaction that was aborted is followed by a new producer epoch, so late batc
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, NoReturn
 
 from kwire.errors import ErrorCode, KafkaError
 from kwire.kafka_client.cluster import Cluster
 from kwire.kafka_client.errors import refusal
 from kwire.streams.remote.merging import stamp_producer
 from kwire.streams.remote.transactions.coordinator import Answer, CoordinatorRequests
-from kwire.streams.remote.transactions.partition_writes import BatchRefused, PartitionWrite, TransactionLost, write_all
+from kwire.streams.remote.transactions.partition_writes import (
+    BatchLate,
+    BatchRefused,
+    Deadlines,
+    PartitionWrite,
+    TopicGone,
+    TransactionLost,
+    check_exists,
+    write_all,
+)
 from kwire.wire.messages.add_partitions_to_txn import (
     ADD_PARTITIONS_TO_TXN,
     AddPartitionsToTxnRequest,
@@ -47,6 +56,9 @@ TIMEOUTS_MS: Final = (300_000, 60_000)
 # until its outcome is known.
 OPEN_SECONDS: Final = 30.0
 SEND_SECONDS: Final = 30.0
+# The same for a batch while others of the transaction are stored, so that a topic without a leader does not hold up
+# the others for long. Apache Kafka takes about 10 s to notice that a broker has stopped.
+OTHERS_WAIT_SECONDS: Final = 15.0
 # How long a check may hold up a transaction.
 CHECK_SECONDS: Final = 5.0
 # A transaction is begun again at most this often, if the cluster no longer knows the producer or the transaction.
@@ -129,12 +141,14 @@ class TransactionalWriter:
             self._current.cancel()
             await asyncio.gather(self._current, return_exceptions=True)
 
-    async def write(self, batches: Sequence[TransactionBatch]) -> list[int]:
+    async def write(
+        self, batches: Sequence[TransactionBatch], others_wait_seconds: float = OTHERS_WAIT_SECONDS
+    ) -> list[int]:
         """Commit the batches, at most one of each partition, and return the offsets of their first records.
 
         An offset is -1 if the broker does not know it any more. Raises KafkaError if nothing is stored: BatchRefused if
-        one batch is the reason, Fenced; and UnknownTransaction if the outcome cannot be learned. A caller that is
-        cancelled does not end the transaction.
+        some batches are the reason, Fenced; and UnknownTransaction if the outcome cannot be learned. A caller that is
+        cancelled does not end the transaction. Stored batches wait for the others for `others_wait_seconds`.
         """
         async with self._turn:
             if self._is_closed:
@@ -142,9 +156,20 @@ class TransactionalWriter:
             if self._current is not None:
                 # Of a caller that was cancelled.
                 await asyncio.wait([self._current])
-            self._current = asyncio.get_running_loop().create_task(self._write(batches))
+            self._current = asyncio.get_running_loop().create_task(self._write(batches, others_wait_seconds))
             self._current.add_done_callback(_ignore_outcome)
             return await asyncio.shield(self._current)
+
+    async def end_unknown(self) -> None:
+        """End what a transaction with an unknown outcome has left open: it is committed or aborted afterwards.
+
+        Raises Fenced if another writer was opened, and KafkaError if the coordinator refuses a new epoch.
+        """
+        async with self._turn:
+            if self.is_fenced:
+                raise Fenced(self.transactional_id)
+            if self._needs_new_epoch:
+                await self._begin_epoch(None)
 
     async def check(self) -> None:
         """Ask whether another writer was opened: then Fenced is raised. Raises KafkaError if that is not known.
@@ -159,21 +184,23 @@ class TransactionalWriter:
                 return
             deadline = asyncio.get_running_loop().time() + CHECK_SECONDS
             if not self._needs_new_epoch:
+                # An attempt without an answer must not reach the coordinator later, in the next transaction.
+                self._needs_new_epoch = True
                 answer = await self._end(is_commit=True, deadline=deadline)
                 if answer.code not in _FENCED:
+                    self._needs_new_epoch = answer.is_repeated
                     return
             # The cluster may have begun an epoch after a transaction that took too long. Only the next one tells.
-            self._needs_new_epoch = True
             await self._begin_epoch(deadline)
 
-    async def _write(self, batches: Sequence[TransactionBatch]) -> list[int]:
+    async def _write(self, batches: Sequence[TransactionBatch], others_wait_seconds: float) -> list[int]:
         for renewals in range(RENEWALS_MAX + 1):
             if self.is_fenced:
                 raise Fenced(self.transactional_id)
             if self._needs_new_epoch or len(self._sequences) > SEQUENCES_MAX:
                 await self._begin_epoch(None)
             try:
-                offsets = await self._send(batches)
+                offsets = await self._send(batches, others_wait_seconds)
                 await self._commit()
             except TransactionLost as lost:
                 await self._abort()
@@ -215,9 +242,12 @@ class TransactionalWriter:
         self._sequences.clear()
         self._needs_new_epoch = False
 
-    async def _send(self, batches: Sequence[TransactionBatch]) -> list[int]:
-        deadline = asyncio.get_running_loop().time() + SEND_SECONDS
-        await self._add_partitions(batches, deadline)
+    async def _send(
+        self, batches: Sequence[TransactionBatch], others_wait_seconds: float = OTHERS_WAIT_SECONDS
+    ) -> list[int]:
+        now = asyncio.get_running_loop().time()
+        deadlines = Deadlines(now + SEND_SECONDS, now + others_wait_seconds)
+        await self._add_partitions(batches, deadlines)
         writes: list[PartitionWrite] = []
         for number, batch in enumerate(batches):
             partition = batch.topic, batch.partition
@@ -227,17 +257,16 @@ class TransactionalWriter:
             count = parse_header(batch.data).record_count
             self._sequences[partition] = (sequence + count) % _SEQUENCES
             writes.append(PartitionWrite(number, batch.topic, batch.topic_id, batch.partition, batch.data))
-        await write_all(self._cluster, self.transactional_id, writes, deadline)
+        await write_all(self._cluster, self.transactional_id, writes, deadlines)
         for batch, write in zip(batches, writes, strict=True):
             if 0 <= write.base_offset < batch.offset_min:
-                error = KafkaError(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                raise TopicGone(
+                    write.number,
                     f"topic {batch.topic!r} was deleted and created again: a record got the offset {write.base_offset}",
                 )
-                raise BatchRefused(write.number, error)
         return [write.base_offset for write in writes]
 
-    async def _add_partitions(self, batches: Sequence[TransactionBatch], deadline: float) -> None:
+    async def _add_partitions(self, batches: Sequence[TransactionBatch], deadlines: Deadlines) -> None:
         numbers: dict[tuple[str, int], int] = {}
         topics: dict[str, list[int]] = {}
         for number, batch in enumerate(batches):
@@ -250,38 +279,63 @@ class TransactionalWriter:
             v3_and_below_producer_epoch=self._epoch,
             v3_and_below_topics=[AddPartitionsToTxnTopic(name=name, partitions=each) for name, each in topics.items()],
         )
-        answer = await self._coordinator.ask(ADD_PARTITIONS_TO_TXN, request, _ADD_PARTITIONS_VERSION, deadline=deadline)
-        if not answer.code:
-            return
-        if answer.code in _LOST:
-            raise TransactionLost(refusal(f"writer {self.transactional_id!r}", answer.code))
-        for topic in answer.response.results_by_topic_v3_and_below:
-            for one in topic.results_by_partition:
-                if one.partition_error_code == answer.code:
-                    error = refusal(f"topic {topic.name!r} partition {one.partition_index}", answer.code)
-                    raise BatchRefused(numbers[topic.name, one.partition_index], error)
+        loop, backoff = asyncio.get_running_loop(), self._cluster.backoff()
+        while True:
+            answer = await self._coordinator.ask(
+                ADD_PARTITIONS_TO_TXN, request, _ADD_PARTITIONS_VERSION, deadline=deadlines.all
+            )
+            if not answer.code:
+                return
+            if answer.code in _LOST:
+                raise TransactionLost(refusal(f"writer {self.transactional_id!r}", answer.code))
+            refused = [
+                numbers[topic.name, one.partition_index]
+                for topic in answer.response.results_by_topic_v3_and_below
+                for one in topic.results_by_partition
+                if one.partition_error_code == answer.code
+            ]
+            names = ", ".join(sorted(repr(batches[number].topic) for number in refused))
+            if answer.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                raise BatchRefused(refused, refusal(f"topic {names}", answer.code))
+            # The coordinator may not know yet what another broker knows, or the topic is deleted: the metadata tells.
+            pause = backoff.next_seconds()
+            if loop.time() + pause > deadlines.others:
+                raise BatchLate(refused, f"topic {names}: the transaction coordinator does not know it")
+            await asyncio.sleep(pause)
+            try:
+                await self._cluster.refresh({batches[number].topic for number in refused})
+            except KafkaError as unreachable:
+                log.debug("it is not known whether topic %s exists: %s", names, unreachable)
+            for number in refused:
+                check_exists(self._cluster.metadata, number, batches[number].topic, batches[number].topic_id)
 
     async def _commit(self) -> None:
         """Commit, and repeat it until the outcome is known."""
-        answer = await self._end(is_commit=True)
+        try:
+            answer = await self._end(is_commit=True)
+        except KafkaError as failed:
+            # An attempt before this error may have committed.
+            await self._raise_unknown(failed)
         if not answer.code:
             self.committed_count += 1
+            # An attempt without an answer must not reach the coordinator later, in the next transaction.
+            self._needs_new_epoch = answer.is_repeated
             return
         error = refusal(f"writer {self.transactional_id!r}", answer.code)
+        if answer.is_repeated or answer.code == ErrorCode.UNKNOWN_SERVER_ERROR:
+            await self._raise_unknown(error)
         self._needs_new_epoch = True
-        if not answer.is_repeated and answer.code in _LOST:
-            raise TransactionLost(error)
-        if not answer.is_repeated:
-            raise error
-        # An earlier attempt may have committed. The next epoch tells whether another writer is the reason.
-        await self._begin_epoch_after_unknown()
-        raise UnknownTransaction(self.transactional_id, str(error))
+        raise TransactionLost(error) if answer.code in _LOST else error
 
-    async def _begin_epoch_after_unknown(self) -> None:
+    async def _raise_unknown(self, error: KafkaError) -> NoReturn:
+        """The transaction may be committed. The next epoch tells whether another writer is the reason."""
+        self._needs_new_epoch = True
+        reason = str(error)
         try:
             await self._begin_epoch(None)
-        except Fenced as fenced:
-            raise UnknownTransaction(self.transactional_id, str(fenced)) from None
+        except KafkaError as failed:
+            reason = str(failed)
+        raise UnknownTransaction(self.transactional_id, reason) from None
 
     async def _abort(self) -> None:
         """Abort what may be open. The next transaction has a new epoch."""
