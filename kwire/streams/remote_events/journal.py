@@ -184,7 +184,6 @@ class Journal:
             self._stored(group, offsets, size_bytes)
 
     def _stored(self, group: CommitGroup, offsets: list[int], size_bytes: int) -> None:
-        self._late_topics.stored(group.parts)
         base_offset = offsets[0] if offsets[0] >= 0 else self.state.next_offset
         self.state.begin_batch(base_offset, base_offset + group.journal_records, size_bytes)
         for commit in group.journaled:
@@ -192,6 +191,7 @@ class Journal:
         self._finish(group, offsets)
 
     def _finish(self, group: CommitGroup, offsets: list[int]) -> None:
+        self._late_topics.stored(group.parts)
         self.group_count += 1
         self.commit_count += len(group.commits)
         self.event_count += group.next_position - group.position

@@ -20,7 +20,9 @@ log = logging.getLogger("kwire.streams.remote")
 
 # The highest version of clients before KIP-890: the partitions were added to the transaction before.
 _PRODUCE_VERSION: Final = 11
+# How long a leader waits for its replicas: until the deadline, and within these bounds.
 _REPLICATION_TIMEOUT_MS: Final = 10_000
+_REPLICATION_TIMEOUT_MS_MIN: Final = 1000
 _ALL_COPIES: Final = -1
 # A topic is deleted if this number of responses in a row do not know it. Fewer may come from a broker that lags behind.
 _MISSING_MAX: Final = 4
@@ -90,7 +92,7 @@ class Deadlines(NamedTuple):
 async def write_all(
     cluster: Cluster, transactional_id: str, writes: Sequence[PartitionWrite], deadlines: Deadlines
 ) -> None:
-    """Store all batches. Raises BatchRefused or TransactionLost.
+    """Store all batches. Raises BatchRefused, TransactionLost, or another KafkaError of a broker.
 
     When it raises, batches may be on their way: the transaction must be aborted, and the next one needs a new epoch.
     """
@@ -98,7 +100,9 @@ async def write_all(
     loop = asyncio.get_running_loop()
     left = list(writes)
     while True:
-        timeout_ms = max(1, min(_REPLICATION_TIMEOUT_MS, int((deadlines.others - loop.time()) * 1000)))
+        now = loop.time()
+        left_ms = int(1000 * ((deadlines.others if now < deadlines.others else deadlines.all) - now))
+        timeout_ms = min(_REPLICATION_TIMEOUT_MS, max(_REPLICATION_TIMEOUT_MS_MIN, left_ms))
         outcomes = await asyncio.gather(
             *(
                 _send(cluster, transactional_id, node, each, timeout_ms)
