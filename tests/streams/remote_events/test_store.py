@@ -215,10 +215,10 @@ async def test_the_journal_tells_what_happened_to_an_unknown_transaction(
         writer = opened.journal._writer
         write = writer.write
 
-        async def lose_answer(batches: list[TransactionBatch]) -> list[int]:
+        async def lose_answer(batches: list[TransactionBatch], others_wait_seconds: float) -> list[int]:
             monkeypatch.setattr(writer, "write", write)
             if is_stored:
-                await write(batches)
+                await write(batches, others_wait_seconds)
             raise UnknownTransaction(writer.transactional_id, "the answer was lost")
 
         monkeypatch.setattr(writer, "write", lose_answer)
@@ -243,7 +243,7 @@ async def test_events_of_another_bridge_do_not_make_an_unknown_transaction_store
         assert opened is not None
         copied = copy_of(tmp_path / "a", "b")
 
-        async def lose_ownership(batches: list[TransactionBatch]) -> list[int]:
+        async def lose_ownership(batches: list[TransactionBatch], others_wait_seconds: float) -> list[int]:
             async with bridge_in(engine, copied) as second:
                 assert await publish(second, "one") == ["one-1"]
             raise UnknownTransaction("w", "the answer was lost")
