@@ -89,7 +89,9 @@ async def test_a_tenant_sees_the_topics_of_its_scope(
             assert b"kws-" not in answer.body
         page = (await http.get("/overview/topics?limit=1&after=a", Authorization=clients["acme"])).json
         assert ([one["name"] for one in page["topics"]], page["next"]) == (["b"], "b")
-        assert len((await http.get("/overview/topics", Authorization=ADMIN)).json["topics"]) == 6
+        listed = [one["name"] for one in (await http.get("/overview/topics", Authorization=ADMIN)).json["topics"]]
+        # The cluster may have topics of other tests.
+        assert (sum(name.startswith("kws-") for name in listed), "unscoped" in listed) == (5, True)
 
 
 @over_clusters
