@@ -278,6 +278,20 @@ class NumberedLog(StreamLog):
             start = self._end if place is None else min(place.number, self._end)
         self._start, self._start_offset = max(start, self.start_offset), start_offset
 
+    async def find_end(self) -> int:
+        """Return the number after the newest event that the inner log has, 0 if it has none. Await its bounds first."""
+        first, upto = self._inner.committed_end, self._inner.committed_end
+        step = 1
+        while first > self._inner.start_offset:
+            first = max(self._inner.start_offset, first - step)
+            end, offset = 0, first
+            while (batch := await self._first_batch(offset, upto)) is not None:
+                end, offset = batch.number + batch.event_count, batch.header.last_offset + 1
+            if end:
+                return end
+            upto, step = first, 2 * step
+        return 0
+
     async def _locate(self, number: int) -> None:
         """Search until a place is so near that a read can walk from there."""
         await self.ready()

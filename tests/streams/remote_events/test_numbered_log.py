@@ -242,6 +242,19 @@ async def test_an_event_is_found_whatever_the_sizes_of_views_and_walks_are(monke
 
 
 @in_loop
+async def test_the_end_is_that_of_the_newest_event_whatever_follows_it() -> None:
+    for rng in seeded(repetitions(quick=20, full=200)):
+        world = World()
+        assert await world.log.find_end() == 0
+        for _ in range(rng.randrange(1, 30)):
+            if rng.random() < 0.7:
+                world.disturb(rng)
+            else:
+                world.write(rng.choice((1, 2, 30)))
+            assert await world.log.find_end() == len(world.payloads)
+
+
+@in_loop
 async def test_numbers_are_found_by_time() -> None:
     world = World()
     for second in range(5):
