@@ -11,6 +11,7 @@ from kwire.errors import ErrorCode, KafkaError
 from kwire.kafka_client.batched_requests import BatchedRequests
 from kwire.kafka_client.cluster import Cluster
 from kwire.kafka_client.errors import refusal
+from kwire.kafka_client.link import Purpose
 from kwire.wire.messages.create_partitions import CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsTopic
 from kwire.wire.messages.create_topics import (
     CREATE_TOPICS,
@@ -94,7 +95,7 @@ class Admin:
         Then it raises KafkaError with UNKNOWN_TOPIC_OR_PARTITION, as for a topic that does not exist.
         """
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=_CHANGE_MS)
-        link = await self._cluster.controller_link()
+        link = await self._cluster.controller_link(Purpose.CHANGE)
         if topic_id != ZERO_UUID:
             if (await link.connection()).versions.has(DELETE_TOPICS, FIRST_DELETION_BY_ID):
                 request.topics = [DeleteTopicState(name=None, topic_id=topic_id)]
@@ -161,7 +162,9 @@ class Admin:
         ]
         resource = AlterConfigsResource(resource_type=_TOPIC, resource_name=name, configs=configs)
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
-        response = await self._cluster.request_controller(INCREMENTAL_ALTER_CONFIGS, request)
+        response = await self._cluster.request_controller(
+            INCREMENTAL_ALTER_CONFIGS, request, wait_seconds=CHANGE_SECONDS
+        )
         _check(name, response.responses[0])
 
     async def delete_records(self, name: str, partition: int, before: int) -> int:
@@ -170,7 +173,9 @@ class Admin:
             name=name, partitions=[DeleteRecordsPartition(partition_index=partition, offset=before)]
         )
         request = DeleteRecordsRequest(topics=[asked], timeout_ms=_CHANGE_MS)
-        response = await self._cluster.request_leader(name, partition, DELETE_RECORDS, request)
+        response = await self._cluster.request_leader(
+            name, partition, DELETE_RECORDS, request, Purpose.CHANGE, wait_seconds=CHANGE_SECONDS
+        )
         deleted = response.topics[0].partitions[0]
         _check(name, deleted)
         return int(deleted.low_watermark)
