@@ -35,7 +35,7 @@ RESPONSE_BYTES_MAX: Final = 8 * 1024 * 1024
 PARTITION_BYTES_MAX: Final = 1024 * 1024
 # Other callbacks run after this number of partitions of a response.
 PARTITIONS_PER_TURN: Final = 100
-# The longest pause that a broker with a quota may ask for. It does not answer earlier requests before its pause is over.
+# The longest pause between two requests that a broker with a quota may ask for.
 THROTTLE_SECONDS_MAX: Final = 30.0
 
 # Called with a log that this broker cannot serve, and with the error code (0: there is a gap in the log).
