@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,9 @@ from typing import Any
 import pytest
 
 import kwire
+
+# One process reads the modules.
+pytestmark = pytest.mark.xdist_group("house")
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE_PACKAGES = ("kwire", "storage")
@@ -119,6 +123,13 @@ def text_of(path: Path) -> str:
 @cache
 def tree_of(path: Path) -> ast.Module:
     return ast.parse(text_of(path), str(path))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forgotten_trees() -> Iterator[None]:
+    """The trees are millions of objects, which would make each garbage collection of later tests take seconds."""
+    yield
+    tree_of.cache_clear()
 
 
 def test_only_known_names_stand_at_the_top() -> None:

@@ -44,6 +44,10 @@ class BridgeGroups:
         """The number of HTTP members of this process."""
         return self._members.member_count
 
+    def is_any_defined_for(self, topic: str) -> bool:
+        """Return whether a group that is defined on this bridge reads a topic, even without members or offsets."""
+        return self._definitions.has_topic(topic)
+
     async def close(self) -> None:
         await self._members.close()
 

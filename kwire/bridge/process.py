@@ -142,6 +142,7 @@ class Bridge:
         marks.is_room = lambda name, topic_id: self._rooms.records.has(name, incarnation_of(topic_id))
         self._topics = RemoteTopics(self._logs, marks)
         self._rooms.on_topic_change = self._topics.forget
+        self._topics.on_use = self._rooms.mark_used
         self._groups = BridgeGroups(config, self._cluster, self._metastore, self._topics, self._audit, clock)
         self._topic_commands = RemoteTopicCommands(
             self._logs, self._topics, self._rooms, config.topics.partition_count, self._audit
@@ -157,7 +158,7 @@ class Bridge:
             self._subscriptions,
             clock,
             is_enabled=config.rooms.is_bridge_cleanup,
-            may_have_webhooks=lambda topic: self._webhooks.may_have_any_in(topic),
+            is_in_use=lambda topic: self._webhooks.may_have_any_in(topic) or self._groups.is_any_defined_for(topic),
         )
         loop_metrics = LoopMetrics()
         self._stalls = StallProbe(loop_metrics)

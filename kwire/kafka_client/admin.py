@@ -7,9 +7,11 @@ settings are asked for, at the same time are in one request, so processes share 
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from kwire.errors import ErrorCode, KafkaError
 from kwire.kafka_client.batched_requests import BatchedRequests
 from kwire.kafka_client.cluster import Cluster
 from kwire.kafka_client.errors import refusal
+from kwire.kafka_client.link import Purpose
 from kwire.wire.messages.create_partitions import CREATE_PARTITIONS, CreatePartitionsRequest, CreatePartitionsTopic
 from kwire.wire.messages.create_topics import (
     CREATE_TOPICS,
@@ -37,6 +39,7 @@ from kwire.wire.messages.incremental_alter_configs import (
     AlterConfigsResource,
     IncrementalAlterConfigsRequest,
 )
+from kwire.wire.types import ZERO_UUID
 
 # How long the cluster may take for one change.
 CHANGE_SECONDS: Final = 30.0
@@ -47,6 +50,8 @@ PARTITIONS_PER_CREATION_MAX: Final = 100
 SHARED_CONFIGS_BYTES_MAX: Final = 4096
 # The topics of one DescribeConfigs request.
 TOPICS_PER_DESCRIPTION_MAX: Final = 100
+# The first version of DeleteTopics that takes topic ids (Apache Kafka 2.8).
+FIRST_DELETION_BY_ID: Final = 6
 # The number of partitions or replicas that the cluster chooses (KIP-464, from Apache Kafka 2.4 on).
 CLUSTER_DEFAULT: Final = -1
 _TOPIC: Final = 2
@@ -84,10 +89,32 @@ class Admin:
         response = await self._cluster.request_controller(CREATE_TOPICS, request, wait_seconds=CHANGE_SECONDS)
         return {result.name: result for result in response.topics}
 
-    async def delete_topic(self, name: str) -> None:
+    async def delete_topic(self, name: str, topic_id: bytes = ZERO_UUID) -> None:
+        """Delete a topic. With a `topic_id`, a topic that was created again under the name is not deleted.
+
+        Then it raises KafkaError with UNKNOWN_TOPIC_OR_PARTITION, as for a topic that does not exist.
+        """
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)], topic_names=[name], timeout_ms=_CHANGE_MS)
-        response = await self._cluster.request_controller(DELETE_TOPICS, request, wait_seconds=CHANGE_SECONDS)
-        _check(name, response.responses[0])
+        link = await self._cluster.controller_link(Purpose.CHANGE)
+        if topic_id != ZERO_UUID:
+            if (await link.connection()).versions.has(DELETE_TOPICS, FIRST_DELETION_BY_ID):
+                request.topics = [DeleteTopicState(name=None, topic_id=topic_id)]
+            else:
+                await self._cluster.refresh([name])
+                self.check_id(name, topic_id)
+        response = await link.request(DELETE_TOPICS, request, wait_seconds=CHANGE_SECONDS)
+        deleted = response.responses[0]
+        if deleted.error_code == ErrorCode.UNKNOWN_TOPIC_ID:
+            raise _other_topic(name)
+        _check(name, deleted)
+
+    def check_id(self, name: str, topic_id: bytes) -> None:
+        """Raise KafkaError with UNKNOWN_TOPIC_OR_PARTITION unless the last metadata have a topic with this id.
+
+        Call it before a change that has only the name, after `Cluster.refresh`.
+        """
+        if not self._cluster.metadata.has(name, topic_id):
+            raise _other_topic(name)
 
     async def add_partitions(self, name: str, partition_count: int) -> None:
         """Increase the number of partitions to `partition_count`."""
@@ -135,7 +162,9 @@ class Admin:
         ]
         resource = AlterConfigsResource(resource_type=_TOPIC, resource_name=name, configs=configs)
         request = IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)
-        response = await self._cluster.request_controller(INCREMENTAL_ALTER_CONFIGS, request)
+        response = await self._cluster.request_controller(
+            INCREMENTAL_ALTER_CONFIGS, request, wait_seconds=CHANGE_SECONDS
+        )
         _check(name, response.responses[0])
 
     async def delete_records(self, name: str, partition: int, before: int) -> int:
@@ -144,10 +173,16 @@ class Admin:
             name=name, partitions=[DeleteRecordsPartition(partition_index=partition, offset=before)]
         )
         request = DeleteRecordsRequest(topics=[asked], timeout_ms=_CHANGE_MS)
-        response = await self._cluster.request_leader(name, partition, DELETE_RECORDS, request)
+        response = await self._cluster.request_leader(
+            name, partition, DELETE_RECORDS, request, Purpose.CHANGE, wait_seconds=CHANGE_SECONDS
+        )
         deleted = response.topics[0].partitions[0]
         _check(name, deleted)
         return int(deleted.low_watermark)
+
+
+def _other_topic(name: str) -> KafkaError:
+    return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} was deleted, or created again, meanwhile")
 
 
 def _check(name: str, result: Any) -> None:

@@ -133,10 +133,10 @@ class Cluster:
         raise last or NotSent("no bootstrap server is named")
 
     async def request_controller(self, api: Api, message: Any, *, wait_seconds: float = 0) -> Any:
-        """Send a request to the controller, or in KRaft clusters to a broker that forwards it. It is sent once."""
-        return await (await self.controller_link()).request(api, message, wait_seconds=wait_seconds)
+        """Send a change to the controller, or in KRaft clusters to a broker that forwards it. It is sent once."""
+        return await (await self.controller_link(Purpose.CHANGE)).request(api, message, wait_seconds=wait_seconds)
 
-    async def controller_link(self, purpose: Purpose = Purpose.CONTROL) -> Link:
+    async def controller_link(self, purpose: Purpose) -> Link:
         """Return the link to the controller, or in KRaft clusters to a broker that forwards its requests."""
         if not self.metadata.brokers:
             await self.refresh()
@@ -146,13 +146,13 @@ class Cluster:
         return self.link(node, purpose)
 
     async def request_leader(
-        self, topic: str, partition: int, api: Api, message: Any, purpose: Purpose = Purpose.CONTROL
+        self, topic: str, partition: int, api: Api, message: Any, purpose: Purpose, *, wait_seconds: float = 0
     ) -> Any:
         """Send a request to the leader of a partition. Raises KafkaError with LEADER_NOT_AVAILABLE if there is none."""
         leader = self.metadata.leader(topic, partition)
         if leader.node not in self.metadata.brokers:
             raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, f"partition {topic}-{partition} has no leader")
-        return await self.link(leader.node, purpose).request(api, message)
+        return await self.link(leader.node, purpose).request(api, message, wait_seconds=wait_seconds)
 
     def _link(self, address: Address, purpose: Purpose) -> Link:
         link = self._links.get((address, purpose))

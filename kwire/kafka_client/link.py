@@ -18,6 +18,8 @@ class Purpose(Enum):
     read would delay everything else on its connection."""
 
     CONTROL = auto()
+    # Changes of topics by this process. A cluster may take long for them, and heartbeats must not wait for that.
+    CHANGE = auto()
     PRODUCE = auto()
     FETCH = auto()
     READ = auto()

@@ -55,6 +55,11 @@ class Metadata:
         known = self.topics.get(topic)
         return NO_LEADER if known is None else known.leaders.get(partition, NO_LEADER)
 
+    def has(self, topic: str, topic_id: bytes) -> bool:
+        """Return whether the last response has described a topic with this id."""
+        known = self.topics.get(topic)
+        return known is not None and known.topic_id == topic_id and topic not in self.missing
+
     def forget(self, topic: str) -> None:
         """Forget a topic that is no longer in use."""
         for known in (self.topics, self.missing, self.errors):

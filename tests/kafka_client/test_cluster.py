@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from kwire.errors import ErrorCode, KafkaError
-from kwire.kafka_client.admin import PARTITIONS_PER_CREATION_MAX, SHARED_CONFIGS_BYTES_MAX, Admin
+from kwire.kafka_client.admin import CHANGE_SECONDS, PARTITIONS_PER_CREATION_MAX, SHARED_CONFIGS_BYTES_MAX, Admin
 from kwire.kafka_client.cluster import Cluster
 from kwire.kafka_client.connection import Connection
 from kwire.kafka_client.errors import LoginRefused, NotSent, Unreachable
+from kwire.kafka_client.link import Link
 from kwire.kafka_client.login import MECHANISMS, Login
 from kwire.kafka_client.settings import Address, ClientSettings, addresses_of
 from kwire.testing.ports import unused_port
@@ -112,6 +113,58 @@ async def test_a_request_that_misses_its_deadline_ends_its_connection() -> None:
         writer.transport.abort()
     silent.close()
     await silent.wait_closed()
+
+
+@in_uvloop
+async def test_queries_and_heartbeats_do_not_wait_for_changes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running_node(tmp_path) as node:
+        cluster = Cluster(ClientSettings(addresses_of(node.kafka_listeners[0].address)))
+        topics = node._shared.services.topics
+        create, begun, released = topics.create, asyncio.Event(), asyncio.Event()
+
+        async def held(*arguments: Any) -> Any:
+            begun.set()
+            await released.wait()
+            return await create(*arguments)
+
+        monkeypatch.setattr(topics, "create", held)
+        creation = asyncio.create_task(Admin(cluster).create_topic("slow", 1))
+        async with asyncio.timeout(10):
+            await begun.wait()
+            # A server answers the requests of one connection in order.
+            await cluster.refresh(["slow"])
+        assert not creation.done()
+        released.set()
+        await creation
+        cluster.close()
+
+
+@in_uvloop
+async def test_all_changes_have_a_connection_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with running_node(tmp_path) as node:
+        cluster = Cluster(ClientSettings(addresses_of(node.kafka_listeners[0].address)))
+        waits: dict[str, float] = {}
+        used: dict[str, Link] = {}
+        request = Link.request
+
+        async def recorded(link: Link, api: Api, message: Any, **options: Any) -> Any:
+            used[api.name], waits[api.name] = link, options.get("wait_seconds", 0)
+            return await request(link, api, message, **options)
+
+        monkeypatch.setattr(Link, "request", recorded)
+        admin = Admin(cluster)
+        await admin.create_topic("orders", 1)
+        await cluster.refresh(["orders"])
+        await admin.topic_configs("orders")
+        await admin.add_partitions("orders", 2)
+        await admin.change_configs("orders", {"retention.ms": "1000"})
+        await admin.delete_records("orders", 0, 0)
+        await admin.delete_topic("orders", cluster.metadata.topics["orders"].topic_id)
+        changes = {"CreateTopics", "CreatePartitions", "IncrementalAlterConfigs", "DeleteRecords", "DeleteTopics"}
+        assert {name for name, link in used.items() if link is used["CreateTopics"]} == changes
+        assert {name for name, seconds in waits.items() if seconds == CHANGE_SECONDS} == changes
+        assert used["Metadata"] is used["DescribeConfigs"]
+        cluster.close()
 
 
 @in_uvloop

@@ -4,7 +4,7 @@ Settings of topics and groups are described and changed. Those of brokers are de
 everybody who uses the cluster.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from kwire.access.acl import Operation
@@ -14,7 +14,7 @@ from kwire.bridge.kafka_requests.upstream import code_of, with_fields
 from kwire.concurrency.chunking import spread
 from kwire.config.description import ResourceType
 from kwire.errors import ErrorCode, KafkaError
-from kwire.streams.remote_events.topic_rules import check_configs
+from kwire.streams.remote_events.topic_rules import FIXED_CONFIGS, check_configs
 from kwire.wire.messages import alter_configs as whole
 from kwire.wire.messages import incremental_alter_configs as single
 from kwire.wire.messages.describe_configs import (
@@ -144,7 +144,21 @@ def _check_change(context: RequestContext, one: Any) -> None:
     if one.resource_type == ResourceType.TOPIC:
         check_is_not_internal(one.resource_name)
         if context.services.is_event_topic(one.resource_name):
-            check_configs({config.name: _new_value(config) for config in one.configs})
+            changes = {config.name: _new_value(config) for config in one.configs}
+            if isinstance(one, whole.AlterConfigsResource):
+                _check_fixed_are_named(one.resource_name, changes)
+            check_configs(changes)
+
+
+def _check_fixed_are_named(topic: str, changes: Mapping[str, str | None]) -> None:
+    """AlterConfigs removes the settings that it does not name. Raise KafkaError if one of them is fixed."""
+    removed = [f"{name}={value}" for name, value in FIXED_CONFIGS.items() if name not in changes]
+    if removed:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG,
+            f"AlterConfigs removes settings that it does not name; topic '{topic}' of the event store needs "
+            f"{' and '.join(removed)}: name them, too, or send IncrementalAlterConfigs.",
+        )
 
 
 def _new_value(config: Any) -> str | None:

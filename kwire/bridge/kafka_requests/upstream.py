@@ -145,11 +145,14 @@ class Upstream:
 
     async def topics(self, names: Iterable[str] = (), ids: Iterable[bytes] = ()) -> list[FoundTopic]:
         """Return the topics of these names and ids that exist, without creating any."""
-        asked = [MetadataRequestTopic(topic_id=one, name=None) for one in dict.fromkeys(ids)]
-        version = METADATA_BY_ID if asked else METADATA.last_version
-        asked += [MetadataRequestTopic(name=one) for one in dict.fromkeys(names)]
-        if not asked:
-            return []
+        by_name = [MetadataRequestTopic(name=one) for one in dict.fromkeys(names)]
+        by_id = [MetadataRequestTopic(topic_id=one, name=None) for one in dict.fromkeys(ids)]
+        # Apache Kafka ignores the names of a request that has an id.
+        found = await self._topics(METADATA.last_version, by_name) if by_name else []
+        found += await self._topics(METADATA_BY_ID, by_id) if by_id else []
+        return found
+
+    async def _topics(self, version: int, asked: list[MetadataRequestTopic]) -> list[FoundTopic]:
         request = MetadataRequest(topics=asked, allow_auto_topic_creation=False)
         response: MetadataResponse = await self.ask_any(METADATA, version, request)
         return [

@@ -32,11 +32,10 @@ def add_page_options(parser: CommandParser, name: str) -> None:
 
 
 def run(name: str, options: argparse.Namespace) -> None:
-    with example_server(options) as server:
+    with example_server(options) as server, suppress(KeyboardInterrupt):
         show_page(name, server, options)
         if server.process is not None:
-            with suppress(KeyboardInterrupt):
-                server.process.wait()
+            server.process.wait()
 
 
 def show_page(name: str, server: ExampleServer, options: argparse.Namespace) -> None:

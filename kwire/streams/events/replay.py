@@ -33,7 +33,10 @@ async def replay_records(log: StreamLog, start: int = 0) -> AsyncIterator[KeyVal
     offset = max(start, oldest)
     waits = count = 0
     while offset < end:
-        found = log.read(offset, READ_BYTES, waits)
+        try:
+            found = log.read(offset, READ_BYTES, waits)
+        except Unreadable as error:
+            raise _corrupt(log, error) from error
         if isinstance(found, NotReady):
             await found.wait()
             waits += 1
@@ -63,6 +66,10 @@ def _records_of(log: StreamLog, read: StreamRead, offset: int) -> Iterator[KeyVa
             if not header.is_control and not is_aborted and header.last_offset >= offset:
                 for record in read_records(batch, BATCH_BYTES_MAX):
                     yield record.key, record.value
-        except StorageError as error:
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{log.topic}-{log.partition}: {error}") from error
+        except (StorageError, Unreadable) as error:
+            raise _corrupt(log, error) from error
         position += header.size_bytes
+
+
+def _corrupt(log: StreamLog, error: Exception) -> KafkaError:
+    return KafkaError(ErrorCode.CORRUPT_MESSAGE, f"{log.topic}-{log.partition}: {error}")

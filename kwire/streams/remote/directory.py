@@ -96,6 +96,8 @@ class RemoteTopics:
 
     def __init__(self, logs: RemoteLogs, marks: TopicMarks) -> None:
         self.marks = marks
+        # Called with the name of each topic that a request has found.
+        self.on_use: Callable[[str], None] = lambda name: None
         self._logs = logs
         self._cluster = logs.cluster
         self._admin = logs.admin
@@ -114,6 +116,12 @@ class RemoteTopics:
     # --- finding
 
     async def find(self, name: str) -> RemoteTopic | None:
+        found = await self._find(name)
+        if found is not None:
+            self.on_use(name)
+        return found
+
+    async def _find(self, name: str) -> RemoteTopic | None:
         if not _may_be_found(name):
             return None
         known = self._known.get(name)

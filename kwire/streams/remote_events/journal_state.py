@@ -92,13 +92,17 @@ class JournalState:
         end = commit.position
         for part in commit.parts:
             count = parse_header(part.batch).last_offset_delta + 1
-            self.ends[part.topic_id] = max(self.end_of(part.topic_id), part.base_offset + count)
+            self.raise_end(part.topic_id, part.base_offset + count)
             end += count
         self.position = max(self.position, end)
         self.keys.restore(commit)
 
+    def raise_end(self, topic_id: bytes, end: int) -> None:
+        """A topic has events up to, not including, a number."""
+        self.ends[topic_id] = max(self.end_of(topic_id), end)
+
     def forget_others(self, topic_ids: Collection[bytes]) -> None:
-        """Forget the ends of all other topics, which were deleted."""
+        """Forget the ends of all other topics, whose entries are removed."""
         self.ends = {topic_id: end for topic_id, end in self.ends.items() if topic_id in topic_ids}
 
     def checkpoint(self) -> Checkpoint:

@@ -12,7 +12,6 @@ from typing import Final, NamedTuple
 from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange, as_value
 from kwire.streams.events.aborted_batches import AbortedBatches
 from kwire.streams.log import (
-    NEXT_ITERATION,
     Appended,
     Bounds,
     Completed,
@@ -27,8 +26,9 @@ from kwire.streams.remote_events.places import Place, Places
 from storage.batch.format import TRANSACTIONAL_BIT
 from storage.batch.record_batch import BatchHeader, parse_header
 
-# A read walks over at most this many offsets, or over that many events, before its own. Beyond it, it searches first.
+# A read walks over about this many offsets, events or bytes before its own event. Beyond it, it searches first.
 WALK_MAX: Final = 2000
+WALK_BYTES: Final = 512 * 1024
 # The bytes of one read of a search. A larger batch is read whole.
 SEARCH_BYTES: Final = 1
 VIEW_BYTES: Final = 256 * 1024
@@ -184,10 +184,8 @@ class NumberedLog(StreamLog):
             raise OffsetOutOfRange(offset, self.start_offset, self._end - 1)
         if offset >= self._end:
             return StreamRead(_NO_RECORDS, offset, ())
-        place, following = self._places.before(offset), self._places.after(offset)
-        last_offset = self._inner.high_watermark if following is None else following.offset
-        is_far = offset - place.number >= max(WALK_MAX, place.event_count)
-        if is_far and last_offset - max(place.offset, self._inner.start_offset) > WALK_MAX:
+        place = self._places.before(offset)
+        if self._is_far(offset, place):
             return _Work(lambda: self._locate(offset))
         if place.offset < self._inner.start_offset and self._start_offset != self._inner.start_offset:
             return _Work(self._find_start)
@@ -198,27 +196,47 @@ class NumberedLog(StreamLog):
             return _Work(self._find_start)
         if isinstance(found, NotReady):
             return found
-        if not found.records and found.next_offset <= at:
-            return _Work(lambda: self._await_marker(at))
-        return self._shown(found, offset)
+        if (shown := self._shown(found, offset)) is not None:
+            return shown
+        # Only markers, or events before the wanted one, or its marker is not written yet. The search for it is one
+        # wait of the reader, whatever its length: the inner log counts the waits of one read.
+        return _Work(lambda: self._walk(offset, found.next_offset))
 
     def read_uncommitted(self, offset: int, max_bytes: int, waits: int = 0) -> StreamRead | NotReady:
         return self.read(offset, max_bytes, waits)
 
-    def _shown(self, found: StreamRead, wanted: int) -> StreamRead | NotReady:
+    def _is_far(self, number: int, place: Place) -> bool:
+        """Whether there is more than a walk between a place and the event with a number."""
+        distance = number - place.number
+        if distance < max(1, place.event_count):
+            return False
+        following, walk_max = self._places.after(number), self._walk_max()
+        last_offset = self._inner.high_watermark if following is None else following.offset
+        return distance >= walk_max and last_offset - max(place.offset, self._inner.start_offset) > walk_max
+
+    def _walk_max(self) -> int:
+        """Return how many offsets or events a read may walk over. The mean size of records is a hint only."""
+        size_bytes = self._inner.usage().size_bytes
+        offset_count = self._inner.high_watermark - self._inner.start_offset
+        return max(1, min(WALK_MAX, WALK_BYTES * offset_count // size_bytes if size_bytes else WALK_MAX))
+
+    def _shown(self, found: StreamRead, wanted: int) -> StreamRead | None:
+        """Return the batches from a number on; None if there are none, and then the place of the number moves on."""
         parts: list[bytes] = []
         end = wanted
+        for batch in self._batches_from(found, wanted):
+            end = batch.number + batch.event_count
+            self._places.add(batch.number, batch.header.base_offset, batch.event_count)
+            parts.append(self._renumbered(batch))
+        self._places.add(end, found.next_offset)
+        return StreamRead(memoryview(b"".join(parts)), end, ()) if parts else None
+
+    def _batches_from(self, found: StreamRead, number: int) -> Iterator[NumberedBatch]:
+        """Yield the batches with events from a number on."""
         for one in batches_in(found):
             batch = self._with_count(one)
-            end = batch.number + batch.event_count
-            if end > wanted:
-                self._places.add(batch.number, batch.header.base_offset, batch.event_count)
-                parts.append(self._renumbered(batch))
-        self._places.add(end, found.next_offset)
-        if not parts:
-            # Only markers, or events before the wanted one. The next read begins after them.
-            return NEXT_ITERATION
-        return StreamRead(memoryview(b"".join(parts)), end, ())
+            if batch.number + batch.event_count > number:
+                yield batch
 
     def _with_count(self, batch: NumberedBatch) -> NumberedBatch:
         """Return a batch with the right number of events."""
@@ -260,6 +278,20 @@ class NumberedLog(StreamLog):
             start = self._end if place is None else min(place.number, self._end)
         self._start, self._start_offset = max(start, self.start_offset), start_offset
 
+    async def find_end(self) -> int:
+        """Return the number after the newest event that the inner log has, 0 if it has none. Await its bounds first."""
+        first, upto = self._inner.committed_end, self._inner.committed_end
+        step = 1
+        while first > self._inner.start_offset:
+            first = max(self._inner.start_offset, first - step)
+            end, offset = 0, first
+            while (batch := await self._first_batch(offset, upto)) is not None:
+                end, offset = batch.number + batch.event_count, batch.header.last_offset + 1
+            if end:
+                return end
+            upto, step = first, 2 * step
+        return 0
+
     async def _locate(self, number: int) -> None:
         """Search until a place is so near that a read can walk from there."""
         await self.ready()
@@ -267,7 +299,8 @@ class NumberedLog(StreamLog):
         # Everything before the start is deleted.
         low_offset = max(low.offset, self._inner.start_offset)
         high_offset = self._inner.committed_end if following is None else following.offset
-        while number - low.number >= max(WALK_MAX, low.event_count) and high_offset - low_offset > WALK_MAX:
+        walk_max = self._walk_max()
+        while number - low.number >= max(walk_max, low.event_count) and high_offset - low_offset > walk_max:
             middle = (low_offset + high_offset) // 2
             batch = await self._first_batch(middle, high_offset)
             if batch is None or batch.number > number:
@@ -279,16 +312,28 @@ class NumberedLog(StreamLog):
         if number >= low.number + low.event_count:
             self._places.add(number, low_offset)
 
+    async def _walk(self, number: int, offset: int) -> None:
+        """Read on from an offset until the event with a number is found, and add its place. Raises KafkaError."""
+        try:
+            while True:
+                self._check()
+                found = await self._read_inner(offset, VIEW_BYTES)
+                for batch in self._batches_from(found, number):
+                    self._places.add(batch.number, batch.header.base_offset, batch.event_count)
+                    return
+                if found.next_offset <= offset:
+                    await self._await_marker(offset)
+                offset = max(offset, found.next_offset)
+                self._places.add(number, offset)
+                await asyncio.sleep(0)
+        except OffsetOutOfRange:
+            # Deleted meanwhile. The reader finds out what the oldest event is.
+            await self._find_start()
+
     async def _first_batch(self, offset: int, end: int) -> NumberedBatch | None:
         """Return the first numbered batch that has records at `offset` or after it, but not from `end` on."""
-        waits = 0
         while offset < end:
-            found = self._inner.read(offset, SEARCH_BYTES, waits)
-            if isinstance(found, NotReady):
-                waits += 1
-                await found.wait()
-                continue
-            waits = 0
+            found = await self._read_inner(offset, SEARCH_BYTES)
             for one in batches_in(found):
                 batch = self._with_count(one)
                 if batch.header.last_offset >= offset:
@@ -298,6 +343,13 @@ class NumberedLog(StreamLog):
             offset = found.next_offset
             await asyncio.sleep(0)
         return None
+
+    async def _read_inner(self, offset: int, max_bytes: int) -> StreamRead:
+        waits = 0
+        while isinstance(found := self._inner.read(offset, max_bytes, waits), NotReady):
+            waits += 1
+            await found.wait()
+        return found
 
     async def _await_marker(self, offset: int) -> None:
         """Wait until a record at `offset` can be read. Raises KafkaError."""

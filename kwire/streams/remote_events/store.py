@@ -114,6 +114,7 @@ class RemoteEventStore:
             await asyncio.gather(self._opening, return_exceptions=True)
         if self._checkpointing is not None:
             await asyncio.wait([self._checkpointing])
+        await self.topics.close()
         opened = self._opened
         if opened is not None:
             is_failed = self._failure is not None
@@ -193,7 +194,7 @@ class RemoteEventStore:
         try:
             await journal.open()
             positions = JournalLog(inner, state.position, inner.ask_bounds)
-            await self.topics.open_all(state.end_of)
+            await self.topics.open_all(state)
         except BaseException:
             await journal.close()
             raise

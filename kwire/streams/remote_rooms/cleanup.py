@@ -1,8 +1,12 @@
 """RemoteCleanup: forgets rooms whose topics somebody else has deleted, and deletes rooms that nobody has used.
 
 A room is deleted only with `kwire.bridge.cleanup=true`, only if this bridge has created its topic, and if for
-`kwire.rooms.inactive.timeout.hours` it had no event, no subscriber, no webhook and no request through this bridge. The
-time of the last event is that of the cluster, so events of other clients count. Reads of other clients do not: a
+`kwire.rooms.inactive.timeout.hours` it had no event, and no subscriber, webhook, group or request of this bridge. Each
+round and each comparison record the rooms that have subscribers, webhooks or groups as used, so the time begins when
+the last one leaves.
+Requests under `/topics`, of REST Proxy and of HTTP groups count like those under `/rooms`.
+
+The time of the last event is that of the cluster, so events of other clients count. Reads of other clients do not: a
 cluster does not show them. Uses before the start of the bridge are not known, so all rooms count as used at its start.
 """
 
@@ -44,14 +48,14 @@ class RemoteCleanup:
         clock: Clock,
         *,
         is_enabled: bool,
-        may_have_webhooks: Callable[[str], bool],
+        is_in_use: Callable[[str], bool],
     ) -> None:
-        """`may_have_webhooks` tells whether a webhook may deliver events of a topic; it is then in use."""
+        """`is_in_use` tells whether a webhook may deliver events of a topic, or a group of this bridge is for it."""
         self._rooms = rooms
         self._logs = logs
         self._subscribers = subscribers
         self._clock = clock
-        self._may_have_webhooks = may_have_webhooks
+        self._is_in_use = is_in_use
         self._started_ms = clock.now_ms()
         # By topic name: the last round that found the room used, and the number of comparisons that missed its topic.
         self._used_ms: dict[str, int] = {}
@@ -85,6 +89,8 @@ class RemoteCleanup:
 
     async def compare(self) -> None:
         """Forget the rooms whose topics the cluster does not have."""
+        await self._record_use()
+        self._used_ms = {topic: used_ms for topic, used_ms in self._used_ms.items() if self._rooms.records.get(topic)}
         names = iter(list(self._rooms.records.names()))
         while chunk := list(islice(names, TOPICS_PER_REQUEST)):
             request = MetadataRequest(
@@ -113,22 +119,35 @@ class RemoteCleanup:
     async def round(self) -> None:
         """Check every room once, and delete the unused ones."""
         limit_ms = self._clock.now_ms() - self._rooms.config.inactive_timeout_ms
-        self._record_used()
-        if self._started_ms > limit_ms:
+        await self._record_use()
+        # While rooms are disabled, clients cannot use them, so unused ones must not be deleted.
+        is_wanted = self._rooms.is_delete_allowed and self._rooms.config.is_enabled
+        if not is_wanted or self._started_ms > limit_ms:
             return
         self._used_ms = {topic: used_ms for topic, used_ms in self._used_ms.items() if used_ms > limit_ms}
         for topic in await self._without_use(limit_ms):
             await self._delete_if_idle(topic, limit_ms)
 
-    def _record_used(self) -> None:
+    def _record_requests(self) -> None:
         now_ms = self._clock.now_ms()
         for topic in self._rooms.take_used():
             self._used_ms[topic] = now_ms
 
+    async def _record_use(self) -> None:
+        """Record which rooms requests have used, and which have a subscriber, a webhook or a group now."""
+        self._record_requests()
+        now_ms = self._clock.now_ms()
+        for number, topic in enumerate(list(self._rooms.records.names()), 1):
+            one = self._logs.find(topic, PARTITION)
+            if (one is not None and self._subscribers.count_of(one)) or self._is_in_use(topic):
+                self._used_ms[topic] = now_ms
+            if number % ROOMS_PER_ITERATION == 0:
+                await asyncio.sleep(0)
+
     async def _without_use(self, limit_ms: int) -> Sequence[str]:
         found: list[str] = []
         for number, (topic, record) in enumerate(list(self._rooms.records.items()), 1):
-            if record.created_ms <= limit_ms and topic not in self._used_ms and not self._may_have_webhooks(topic):
+            if record.created_ms <= limit_ms and topic not in self._used_ms:
                 found.append(topic)
             if number % ROOMS_PER_ITERATION == 0:
                 await asyncio.sleep(0)
@@ -170,5 +189,5 @@ class RemoteCleanup:
 
     def _is_not_used(self, topic: str) -> bool:
         """Return whether no request has used the room since the round began."""
-        self._record_used()
-        return topic not in self._used_ms and not self._may_have_webhooks(topic)
+        self._record_requests()
+        return topic not in self._used_ms and not self._is_in_use(topic)

@@ -23,6 +23,8 @@ REQUESTS_MAX: Final = 16
 SLACK_DIVISOR: Final = 100
 # The number of logs that are looked at in one iteration of the event loop.
 LOGS_PER_ITERATION: Final = 500
+# The rooms whose topic ids are compared with the cluster's by one request, before they are trimmed.
+TRIMS_PER_REFRESH: Final = 200
 
 
 class CountRetention:
@@ -46,6 +48,9 @@ class CountRetention:
             await asyncio.sleep(ROUND_SECONDS)
             try:
                 await self.round()
+            except KafkaError as error:
+                self.failures += 1
+                log.info("a round of count retention ended early and will be repeated: %s", error)
             except Exception:
                 self.failures += 1
                 log.exception("a round of count retention failed")
@@ -58,7 +63,11 @@ class CountRetention:
                 excessive.append((one, start))
             if number % LOGS_PER_ITERATION == 0:
                 await asyncio.sleep(0)
-        await asyncio.gather(*(self._trim(one, start) for one, start in excessive))
+        for first in range(0, len(excessive), TRIMS_PER_REFRESH):
+            chunk = excessive[first : first + TRIMS_PER_REFRESH]
+            # DeleteRecords has names only. Another client may have created a topic again, which keeps its records.
+            await self._logs.cluster.refresh([one.topic for one, _ in chunk])
+            await asyncio.gather(*(self._trim(one, start) for one, start in chunk))
 
     def _wanted_start(self, one: RemoteLog) -> int | None:
         """Return the offset before which the events of a log are deleted; None if there is nothing to delete."""
@@ -73,6 +82,7 @@ class CountRetention:
         async with self._requests:
             before = one.start_offset
             try:
+                self._admin.check_id(one.topic, one.topic_id)
                 await self._admin.delete_records(one.topic, one.partition, start)
             except KafkaError as error:
                 # The next round tries again.

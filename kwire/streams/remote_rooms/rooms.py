@@ -74,6 +74,7 @@ class RemoteRooms:
     ) -> None:
         self.records = records
         self.config = config
+        self.is_delete_allowed = is_delete_allowed
         # Called after the topic of a room was created or deleted.
         self.on_topic_change: Callable[[str], None] = lambda topic: None
         # The topics that were used since `take_used`.
@@ -84,7 +85,6 @@ class RemoteRooms:
         self._subscribers = subscribers
         self._clock = clock
         self._audit = audit
-        self._is_delete_allowed = is_delete_allowed
         self._creating: dict[str, asyncio.Task[bool]] = {}
         self._creations = asyncio.Semaphore(CREATIONS_MAX)
         self._deleting: dict[str, asyncio.Future[None]] = {}
@@ -109,7 +109,7 @@ class RemoteRooms:
         log = self._logs.find(topic, PARTITION) if self.config.is_enabled else None
         if log is None or topic in self._deleting or self._partition_count(topic) != 1:
             raise RoomNotFound(name)
-        self._used.add(topic)
+        self.mark_used(topic)
         return RemoteRoom(name, log)
 
     async def find(self, name: str) -> RemoteRoom:
@@ -198,6 +198,11 @@ class RemoteRooms:
         record = self.records.get(log.topic)
         return record if record is not None and record.incarnation == log.incarnation else None
 
+    def mark_used(self, topic: str) -> None:
+        """A request has found a topic. If it is a room, it is in use."""
+        if self.records.get(topic) is not None:
+            self._used.add(topic)
+
     def take_used(self) -> set[str]:
         """Return the topics that were used since the last call."""
         used, self._used = self._used, set()
@@ -223,7 +228,7 @@ class RemoteRooms:
         room = await self.find(name)
         if self.record_of(room.log) is None:
             raise NotARoom(room.log.topic)
-        if not self._is_delete_allowed:
+        if not self.is_delete_allowed:
             raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED, "delete.topic.enable is false")
         if not await self.delete_topic(room.log, lambda: True):
             raise RoomNotFound(name)
@@ -252,11 +257,12 @@ class RemoteRooms:
     async def _delete_topic(self, log: RemoteLog) -> None:
         topic = log.topic
         try:
-            await self._admin.delete_topic(topic)
+            await self._admin.delete_topic(topic, log.topic_id)
+            self._audit.changed("topic.deleted", TOPIC, topic)
         except KafkaError as error:
+            # Another client has deleted it, and may have created another topic under the name, which is not touched.
             if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise
-        self._audit.changed("topic.deleted", TOPIC, topic)
         self._logs.drop(topic)
         await self.records.remove(topic)
         await await_deletion(self._cluster, topic, log.topic_id)
@@ -329,6 +335,8 @@ class RemoteRooms:
         wanted = storable(changed_retention(record.retention, overrides, self.config))
         if wanted != record.retention:
             configs = changed_configs(wanted)
+            await self._cluster.refresh([room.log.topic])
+            self._admin.check_id(room.log.topic, room.log.topic_id)
             await self._admin.change_configs(room.log.topic, configs)
             self._audit.changed("topic.configured", TOPIC, room.log.topic, {"settings": sorted(configs)})
             await self.records.put(room.log.topic, record._replace(retention=wanted))

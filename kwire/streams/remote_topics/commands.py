@@ -66,12 +66,14 @@ class RemoteTopicCommands:
 
     async def delete(self, name: str) -> None:
         topic = await self._topic_to_change(name)
-        if topic.is_room:
-            if not await self._rooms.delete_topic(topic.stream(), lambda: True):
-                raise _no_topic(name)
-        else:
-            await self._delete(topic)
-        self._topics.forget(name)
+        try:
+            if topic.is_room:
+                if not await self._rooms.delete_topic(topic.stream(), lambda: True):
+                    raise _no_topic(name)
+            else:
+                await self._delete(topic)
+        finally:
+            self._topics.forget(name)
 
     async def _delete(self, topic: RemoteTopic) -> None:
         logs = self._logs.logs_of(topic.name)
@@ -79,7 +81,7 @@ class RemoteTopicCommands:
         for one in logs:
             one.is_being_deleted = True
         try:
-            await self._admin.delete_topic(topic.name)
+            await self._admin.delete_topic(topic.name, topic.topic_id)
         except BaseException:
             for one in logs:
                 one.is_being_deleted = False

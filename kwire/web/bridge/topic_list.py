@@ -4,6 +4,7 @@ The names and the numbers of partitions are one response of the cluster, and the
 another one. Sizes are not asked for.
 """
 
+import asyncio
 from collections.abc import Mapping
 
 from aiohttp import web
@@ -41,6 +42,7 @@ async def list_topics(services: BridgeTopicListServices, request: web.Request) -
         if len(chunk) < TOPICS_PER_CHUNK or (access.scope is not None and not access.shown(chunk[-1].name)):
             return json_answer(TopicList(topics=found, next=None))
         start = chunk[-1].name + "\0"
+        await asyncio.sleep(0)
 
 
 def _listed(

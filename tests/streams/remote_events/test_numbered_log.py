@@ -15,12 +15,13 @@ from kwire.streams.event_store.global_reader import GlobalReader
 from kwire.streams.event_store.journal import DIGEST_BYTES, JournalCommit, JournalPart
 from kwire.streams.events.event import Envelope, Event, NewEvent
 from kwire.streams.events.reading import EventReader
-from kwire.streams.log import NotReady
+from kwire.streams.log import NotReady, StreamRead
+from kwire.streams.remote.log import WAITS_MAX
 from kwire.streams.remote.merging import stamp_producer
 from kwire.streams.remote_events import numbered_log as numbered_log_module
 from kwire.streams.remote_events.journal_records import JournalLog, commits_of, is_same_commit, journal_body
 from kwire.streams.remote_events.journal_state import Checkpoint, JournalState
-from kwire.streams.remote_events.numbered_log import NumberedLog
+from kwire.streams.remote_events.numbered_log import VIEW_BYTES, NumberedLog
 from kwire.streams.remote_events.numbers import NUMBER_PLACEHOLDER, first_number, numbered
 from kwire.streams.remote_events.places import PLACES_MAX, Places
 from storage.batch.builder import build_batch_from_bodies
@@ -46,9 +47,9 @@ def seeded(count: int) -> Iterator[random.Random]:
         yield random.Random(seed)
 
 
-def bodies(payloads: list[int]) -> list[bytes]:
+def bodies(payloads: list[int], size_bytes: int = 1) -> list[bytes]:
     envelope = Envelope(b"/topics/t", NOW_MS, NUMBER_PLACEHOLDER)
-    return [envelope.encode_body(NewEvent("made", b"%d" % one), "id") for one in payloads]
+    return [envelope.encode_body(NewEvent("made", b"%*d" % (size_bytes, one)), "id") for one in payloads]
 
 
 def transactional(batch: memoryview, producer_id: int = WRITER) -> memoryview:
@@ -57,11 +58,26 @@ def transactional(batch: memoryview, producer_id: int = WRITER) -> memoryview:
     return batch
 
 
+class ClusterLog(MemoryLog):
+    """Its reads have the bounds of a cluster's log: every one has to wait first, and it may wait WAITS_MAX times."""
+
+    def __init__(self, view_bytes: int = VIEW_BYTES) -> None:
+        super().__init__("t", 0, "A", 1 << 20)
+        self.is_cold = True
+        self._view_bytes = view_bytes
+
+    def read(self, offset: int, max_bytes: int, waits: int = 0) -> StreamRead | NotReady:
+        if waits > WAITS_MAX:
+            raise KafkaError(ErrorCode.REQUEST_TIMED_OUT, f"offset {offset} cannot be read in time")
+        return super().read(offset, min(max_bytes, self._view_bytes), waits)
+
+
 class World:
     """A log, the writer that numbers its events, and the payloads of all committed events."""
 
-    def __init__(self) -> None:
-        self.inner = MemoryLog("t", 0, "A", 1 << 20)
+    def __init__(self, inner: MemoryLog | None = None, event_bytes: int = 1) -> None:
+        self.inner = inner or MemoryLog("t", 0, "A", 1 << 20)
+        self.event_bytes = event_bytes
         self.log = NumberedLog(self.inner, 0, self.inner.ready)
         self.payloads: list[int] = []
         # The offset of each event.
@@ -70,7 +86,7 @@ class World:
     def write(self, count: int, *, is_commit: bool = True, is_known: bool = True, time_ms: int = NOW_MS) -> None:
         first = len(self.payloads)
         payloads = list(range(first, first + count)) if is_commit else [-1] * count
-        batch, _ = build_batch_from_bodies(numbered(bodies(payloads), first), time_ms)
+        batch, _ = build_batch_from_bodies(numbered(bodies(payloads, self.event_bytes), first), time_ms)
         offset = self.inner.bounds().end
         self.inner.append_in_transaction(transactional(batch))
         self.inner.end_transaction(WRITER, is_commit, time_ms)
@@ -166,6 +182,76 @@ async def test_the_oldest_number_is_found_after_retention(monkeypatch: pytest.Mo
         if start:
             with pytest.raises(OffsetOutOfRange):
                 await read_from(world.log, start - 1)
+
+
+async def first_from(log: NumberedLog, number: int) -> int:
+    """Return the payload of the first event from a number on. A reader is to find it with few reads."""
+    reader = EventReader(log, number)
+    for _ in range(WAITS_MAX):
+        portion = reader.read(count_max=1)
+        if not isinstance(portion, NotReady):
+            return int(portion[0].data)
+        await portion.wait()
+    raise AssertionError(f"event {number} is never reached")
+
+
+@in_loop
+async def test_a_new_process_finds_every_event_with_few_reads() -> None:
+    world = World(ClusterLog(), event_bytes=300)
+    for _ in range(2300):
+        world.write(1)
+    for number in (*range(0, 2300, 250), 1999, 2000, 2001, 2299):
+        world.reopen()
+        assert await first_from(world.log, number) == number
+
+
+@in_loop
+async def test_large_events_and_records_of_others_do_not_end_a_reader() -> None:
+    """What is before the event has more bytes than WAITS_MAX views."""
+    world = World(ClusterLog(), event_bytes=20_000)
+    for _ in range(300):
+        world.write(1)
+    world.reopen()
+    assert await first_from(world.log, 290) == 290
+    world = World(ClusterLog(view_bytes=1000), event_bytes=100)
+    world.write(1)
+    for _ in range(100):
+        world.inner.append_in_transaction(transactional(make_batch(10, producer_id=OTHER), OTHER))
+        world.inner.end_transaction(OTHER, True, NOW_MS)
+    world.write(1)
+    world.reopen()
+    assert await first_from(world.log, 1) == 1
+
+
+@in_loop
+async def test_an_event_is_found_whatever_the_sizes_of_views_and_walks_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    for rng in seeded(repetitions(quick=20, full=200)):
+        monkeypatch.setattr(numbered_log_module, "WALK_MAX", rng.choice((1, 5, 50, 2000)))
+        monkeypatch.setattr(numbered_log_module, "WALK_BYTES", rng.choice((1, 1000, 100_000)))
+        monkeypatch.setattr(numbered_log_module, "VIEW_BYTES", rng.choice((1, 300, 10_000)))
+        world = World(ClusterLog(view_bytes=rng.choice((1, 500, 5000))), event_bytes=rng.choice((1, 300)))
+        for _ in range(rng.randrange(1, 80)):
+            if rng.random() < 0.4:
+                world.disturb(rng)
+            else:
+                world.write(rng.choice((1, 2, 3, 30)), is_known=rng.random() < 0.5)
+        for number in rng.choices(range(len(world.payloads)), k=5) if world.payloads else ():
+            if rng.random() < 0.7:
+                world.reopen()
+            assert await first_from(world.log, number) == number
+
+
+@in_loop
+async def test_the_end_is_that_of_the_newest_event_whatever_follows_it() -> None:
+    for rng in seeded(repetitions(quick=20, full=200)):
+        world = World()
+        assert await world.log.find_end() == 0
+        for _ in range(rng.randrange(1, 30)):
+            if rng.random() < 0.7:
+                world.disturb(rng)
+            else:
+                world.write(rng.choice((1, 2, 30)))
+            assert await world.log.find_end() == len(world.payloads)
 
 
 @in_loop

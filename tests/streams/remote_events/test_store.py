@@ -25,8 +25,12 @@ from kwire.kafka_client.admin import Admin
 from kwire.streams.events.event import Event
 from kwire.streams.events.reading import EventReader
 from kwire.streams.log import NotReady, StreamLog
+from kwire.streams.remote import agreement
+from kwire.streams.remote.log import RemoteLog
+from kwire.streams.remote.logs import MISSING_MAX, RemoteLogs
 from kwire.streams.remote.transactions.writer import TransactionBatch, UnknownTransaction
 from kwire.streams.remote_events import journal as journal_module
+from kwire.streams.remote_events.journal_state import JournalState
 from kwire.streams.remote_events.store import RemoteEventStore
 from storage.batch.record_batch import Record
 from tests.support.engines import (
@@ -272,7 +276,10 @@ async def test_a_journal_that_is_deleted_ends_the_event_store(engine: Engine, tm
 
 
 @in_uvloop
-async def test_entries_of_topics_that_were_deleted_meanwhile_are_removed(engine: Engine, tmp_path: Path) -> None:
+async def test_entries_of_topics_that_were_deleted_meanwhile_are_removed(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agreement, "DELETION_SECONDS", 0.1)
     async with bridge_in(engine, tmp_path / "a") as bridge:
         await make_topics(bridge, "one", "two")
         await publish(bridge, "one", "two")
@@ -288,3 +295,82 @@ async def test_entries_of_topics_that_were_deleted_meanwhile_are_removed(engine:
         opened = store._opened
         assert opened is not None
         assert len(opened.journal.state.ends) == 2
+
+
+@in_uvloop
+async def test_a_start_does_not_believe_one_broker_that_lags_behind(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker that is asked for leaders does not know a topic for a while."""
+    async with bridge_in(engine, tmp_path / "a") as bridge:
+        await make_topics(bridge, "one", "two")
+        await publish(bridge, "one", "two")
+    open_log, misses = RemoteLogs.open, iter(range(2 * MISSING_MAX))
+
+    async def lagging(logs: RemoteLogs, topic: str, partition: int = 0) -> RemoteLog:
+        if topic == "one" and next(misses, None) is not None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic!r}")
+        return await open_log(logs, topic, partition)
+
+    monkeypatch.setattr(RemoteLogs, "open", lagging)
+    async with bridge_in(engine, tmp_path / "a") as bridge:
+        assert await publish(bridge, "one", "two") == ["one-2", "two-2"]
+        await make_topics(bridge, "three")
+        assert await publish(bridge, "one") == ["one-3"]
+
+
+@in_uvloop
+async def test_a_topic_that_only_seemed_to_be_deleted_is_opened_again(engine: Engine, tmp_path: Path) -> None:
+    async with bridge_in(engine, tmp_path / "a") as bridge:
+        store = store_of(bridge)
+        await make_topics(bridge, "one")
+        await publish(bridge, "one")
+        former = store.event_topic("one")
+        # What several answers of one broker that lags behind lead to.
+        bridge._cluster.metadata.missing["one"] = MISSING_MAX
+        store._logs._check_topics(frozenset({"one"}))
+        assert former.is_gone
+        assert store.topics.name_of(former.topic_id) == "one"
+        await make_topics(bridge, "two")
+        assert await publish(bridge, "one") == ["one-2"]
+        assert await ids_in(store.event_topic("one").stream()) == ["one-1", "one-2"]
+
+
+@in_uvloop
+async def test_an_end_that_the_journal_does_not_have_is_that_of_the_topic(engine: Engine, tmp_path: Path) -> None:
+    async with bridge_in(engine, tmp_path / "a") as bridge:
+        topics = store_of(bridge).topics
+        await make_topics(bridge, "one", "two")
+        await asyncio.gather(*(publish(bridge, "one") for _ in range(3)))
+        await ids_in(topics.find("one").stream())
+        state = JournalState(bytes(16), None)
+        await topics.open_all(state)
+        assert state.ends == {topics.find("one").topic_id: 3}
+        assert topics.find("one").stream().bounds() == (0, 3, 3)
+
+
+@in_uvloop
+async def test_after_a_failed_start_no_topic_is_being_opened(
+    engine: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with bridge_in(engine, tmp_path / "a") as bridge:
+        store = store_of(bridge)
+        await make_topics(bridge, "one", "two")
+        before, open_log = store.event_topic("two"), RemoteLogs.open
+        may_open, ended = asyncio.Event(), asyncio.Event()
+
+        async def failing(logs: RemoteLogs, topic: str, partition: int = 0) -> RemoteLog:
+            if topic == "one":
+                raise KafkaError(ErrorCode.LEADER_NOT_AVAILABLE, "not now")
+            try:
+                await may_open.wait()
+                return await open_log(logs, topic, partition)
+            finally:
+                ended.set()
+
+        monkeypatch.setattr(RemoteLogs, "open", failing)
+        with pytest.raises(KafkaError, match="not now"):
+            await store.topics.open_all(JournalState(bytes(16), None))
+        may_open.set()
+        assert ended.is_set()
+        assert store.event_topic("two") is before

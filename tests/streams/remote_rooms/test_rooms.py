@@ -11,8 +11,10 @@ import pytest
 from kwire.concurrency.disk_lanes import DiskLanes
 from kwire.config import load
 from kwire.errors import ErrorCode, KafkaError, NotARoom, RoomNotFound, TooManyRooms, TopicHasPartitions
+from kwire.kafka_client import admin
 from kwire.kafka_client.admin import Admin
 from kwire.metastore import EmbeddedMetaStore
+from kwire.streams.remote.directory import RemoteTopics, TopicMarks
 from kwire.streams.remote.log import RemoteLog
 from kwire.streams.remote.logs import RemoteLogs
 from kwire.streams.remote_rooms import rooms
@@ -22,6 +24,7 @@ from kwire.streams.remote_rooms.records import RoomRecords
 from kwire.streams.remote_rooms.rooms import RemoteRoom, RemoteRooms
 from kwire.streams.rooms.interface import RoomStats
 from kwire.streams.rooms.settings import RoomOverrides
+from kwire.wire.messages.delete_topics import DELETE_TOPICS
 from storage.disk.files import Files
 from tests.support.clock import ManualClock
 from tests.support.node import in_uvloop, running_node
@@ -40,7 +43,8 @@ class World(NamedTuple):
     clock: ManualClock
     subscribers: CountedSubscribers
     store_dir: Path
-    with_webhooks: set[str]
+    # The topics that have webhooks or groups.
+    in_use: set[str]
 
     def cleanup(self) -> RemoteCleanup:
         return RemoteCleanup(
@@ -49,7 +53,7 @@ class World(NamedTuple):
             self.subscribers,
             self.clock,
             is_enabled=True,
-            may_have_webhooks=self.with_webhooks.__contains__,
+            is_in_use=self.in_use.__contains__,
         )
 
 
@@ -67,9 +71,12 @@ async def world(directory: Path, upstream: str | None = None, *settings: str) ->
     store_dir = directory / "bridge"
     store_dir.mkdir(exist_ok=True)
     metastore = EmbeddedMetaStore.open(str(store_dir), Files(), lanes, clock)
-    config = load(data_dir=str(store_dir), settings=settings).rooms
+    config = load(data_dir=str(store_dir), settings=settings)
     with remote_logs(upstream) as logs:
-        rooms = RemoteRooms(logs, RoomRecords(metastore), config, subscribers, clock)
+        rooms = RemoteRooms(
+            *(logs, RoomRecords(metastore), config.rooms, subscribers, clock),
+            is_delete_allowed=config.topics.is_delete_allowed,
+        )
         try:
             yield World(rooms, logs, Admin(logs.cluster), clock, subscribers, store_dir, set())
         finally:
@@ -141,6 +148,80 @@ async def test_a_topic_that_was_created_again_by_somebody_else_is_not_a_room_of_
         await cleanup.compare()
         assert one.rooms.count == 0
         await cleanup.close()
+
+
+async def created_again_unnoticed(one: World, configs: dict[str, str]) -> RemoteLog:
+    """Another client deletes the topic of the room and creates one with the same name. Return the former log."""
+    await one.rooms.create("plaza", COUNT_5)
+    former = (await one.rooms.find("plaza")).log
+    await former.ready()
+    await publish(RemoteRoom("plaza", former), 12, one.clock.now_ms())
+    upstream = one.logs.cluster.settings
+    with remote_logs(upstream) as other:
+        others = Admin(other.cluster)
+        await others.delete_topic("plaza")
+        await others.create_topic("plaza", 1, configs)
+        log = await other.open("plaza")
+        await log.ready()
+        await publish(RemoteRoom("plaza", log), 12, one.clock.now_ms())
+        await other.close()
+    assert one.logs.find("plaza") is former
+    assert not former.is_gone
+    return former
+
+
+async def bounds_now(one: World, name: str) -> tuple[int, int]:
+    log = await one.logs.open(name)
+    await log.ask_bounds(is_exact=True)
+    return log.bounds().start, log.bounds().end
+
+
+@pytest.mark.parametrize("is_by_id", [True, False])
+@in_uvloop
+async def test_a_topic_that_took_the_name_of_a_room_unnoticed_is_not_deleted(
+    tmp_path: Path, is_by_id: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not is_by_id:
+        # As of a cluster that deletes topics by their names only.
+        monkeypatch.setattr(admin, "FIRST_DELETION_BY_ID", DELETE_TOPICS.last_version + 1)
+    async with world(tmp_path) as one:
+        await created_again_unnoticed(one, {"retention.ms": "-1"})
+        await one.rooms.delete("plaza")
+        assert one.rooms.count == 0
+        assert await bounds_now(one, "plaza") == (0, 12)
+
+
+@in_uvloop
+async def test_a_topic_that_took_the_name_of_a_room_unnoticed_is_not_cleaned_up(tmp_path: Path) -> None:
+    async with world(tmp_path, None, "kwire.rooms.inactive.timeout.hours=2") as one:
+        cleanup = one.cleanup()
+        await created_again_unnoticed(one, {"retention.ms": "-1"})
+        await cleanup.round()
+        one.clock.advance(3 * HOUR_MS)
+        await cleanup.round()
+        assert await bounds_now(one, "plaza") == (0, 12)
+        await cleanup.close()
+
+
+@in_uvloop
+async def test_a_topic_that_took_the_name_of_a_room_unnoticed_keeps_its_records(tmp_path: Path) -> None:
+    async with world(tmp_path) as one:
+        await created_again_unnoticed(one, {"retention.ms": "-1"})
+        retention = CountRetention(one.rooms, one.logs)
+        await retention.round()
+        assert (retention.trimmed_count, retention.failures) == (0, 1)
+        assert await bounds_now(one, "plaza") == (0, 12)
+        await retention.close()
+
+
+@in_uvloop
+async def test_a_topic_that_took_the_name_of_a_room_unnoticed_keeps_its_settings(tmp_path: Path) -> None:
+    async with world(tmp_path) as one:
+        await created_again_unnoticed(one, {"retention.ms": "-1"})
+        with pytest.raises(KafkaError) as refused:
+            await one.rooms.create("plaza", RoomOverrides("time", 1))
+        assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        assert await one.admin.topic_configs("plaza", ["retention.ms"]) == {"retention.ms": "-1"}
 
 
 @in_uvloop
@@ -226,7 +307,7 @@ async def test_the_oldest_events_above_the_limit_are_deleted(tmp_path: Path) -> 
 async def test_only_rooms_of_the_bridge_that_nobody_uses_are_deleted(tmp_path: Path) -> None:
     async with world(tmp_path, None, "kwire.rooms.inactive.timeout.hours=2") as one:
         cleanup = one.cleanup()
-        one.with_webhooks.add("delivered")
+        one.in_use.add("delivered")
         for name in ("idle", "written", "empty", "read", "subscribed", "delivered"):
             await one.rooms.create(name, RoomOverrides("infinite"))
         await one.admin.create_topic("orders", 1, {"retention.ms": "-1"})
@@ -248,6 +329,82 @@ async def test_only_rooms_of_the_bridge_that_nobody_uses_are_deleted(tmp_path: P
         with pytest.raises(RoomNotFound):
             await one.rooms.find("idle")
         await cleanup.close()
+
+
+@in_uvloop
+async def test_the_time_without_use_begins_when_the_last_subscriber_webhook_or_group_leaves(tmp_path: Path) -> None:
+    async with world(tmp_path, None, "kwire.rooms.inactive.timeout.hours=2") as one:
+        cleanup = one.cleanup()
+        names = ["delivered", "idle", "subscribed"]
+        for name in names:
+            await one.rooms.create(name, RoomOverrides("infinite"))
+        log = (await one.rooms.find("subscribed")).log
+        one.subscribers.come(log)
+        one.in_use.add("delivered")
+        await cleanup.round()
+        one.clock.advance(3 * HOUR_MS)
+        await cleanup.round()
+        assert one.rooms.list().names == ["delivered", "subscribed"]
+        one.subscribers.go(log)
+        one.in_use.clear()
+        one.clock.advance(HOUR_MS)
+        await cleanup.round()
+        assert one.rooms.list().names == ["delivered", "subscribed"]
+        one.clock.advance(2 * HOUR_MS)
+        await cleanup.round()
+        assert (one.rooms.list().names, cleanup.removed_count) == ([], 3)
+        await cleanup.close()
+
+
+@in_uvloop
+async def test_a_comparison_records_subscribers_that_leave_before_the_next_round(tmp_path: Path) -> None:
+    async with world(tmp_path, None, "kwire.rooms.inactive.timeout.hours=2") as one:
+        cleanup = one.cleanup()
+        await one.rooms.create("lobby", RoomOverrides("infinite"))
+        log = (await one.rooms.find("lobby")).log
+        await cleanup.round()
+        one.subscribers.come(log)
+        one.clock.advance(3 * HOUR_MS)
+        await cleanup.compare()
+        one.subscribers.go(log)
+        one.clock.advance(HOUR_MS)
+        await cleanup.round()
+        assert one.rooms.list().names == ["lobby"]
+        await cleanup.close()
+
+
+@in_uvloop
+async def test_a_room_that_requests_use_as_a_topic_stays(tmp_path: Path) -> None:
+    async with world(tmp_path, None, "kwire.rooms.inactive.timeout.hours=2") as one:
+        topics = RemoteTopics(one.logs, TopicMarks())
+        topics.on_use = one.rooms.mark_used
+        cleanup = one.cleanup()
+        for name in ("idle", "browsed"):
+            await one.rooms.create(name, RoomOverrides("infinite"))
+        await one.admin.create_topic("orders", 1)
+        await cleanup.round()
+        one.clock.advance(3 * HOUR_MS)
+        for name in ("browsed", "orders"):
+            assert await topics.find(name) is not None
+        await cleanup.round()
+        assert one.rooms.list().names == ["browsed"]
+        await cleanup.close()
+        await topics.close()
+
+
+@pytest.mark.parametrize("setting", ["delete.topic.enable=false", "kwire.rooms.enable=false"])
+@in_uvloop
+async def test_no_room_is_deleted_where_rooms_may_not_be_deleted_or_used(tmp_path: Path, setting: str) -> None:
+    async with running_node(tmp_path / "node", "log.retention.ms=-1") as node:
+        upstream = node.kafka_listeners[0].address
+        async with world(tmp_path, upstream) as one:
+            await one.rooms.create("lobby", RoomOverrides("infinite"))
+        async with world(tmp_path, upstream, "kwire.rooms.inactive.timeout.hours=2", setting) as one:
+            cleanup = one.cleanup()
+            one.clock.advance(3 * HOUR_MS)
+            await cleanup.round()
+            assert (one.rooms.count, cleanup.removed_count) == (1, 0)
+            await cleanup.close()
 
 
 @in_uvloop

@@ -192,7 +192,7 @@ async def test_appends_are_refused_while_a_topic_is_deleted(tmp_path: Path, monk
         log, appends = topic.stream(), Appends()
         admin = one.commands._admin
 
-        async def fail(name: str) -> None:
+        async def fail(name: str, topic_id: bytes) -> None:
             appends.send(log, b"lost?")
             raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "the connection was lost")
 

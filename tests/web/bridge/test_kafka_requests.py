@@ -2,12 +2,13 @@
 
 import asyncio
 from pathlib import Path
-from secrets import token_hex
+from secrets import token_hex, token_urlsafe
 
 import pytest
 
 from kwire.access.acl import CLUSTER_NAME, Operation
 from kwire.bridge.kafka_requests.handlers import BRIDGE_HANDLERS
+from kwire.errors import ErrorCode
 from kwire.web.bridge import kafka_requests
 from kwire.web.kafka_requests.listed import REQUESTS
 from tests.support.bridge_access import BridgeHttp, bridge_with_users
@@ -150,6 +151,28 @@ def check_refused(case: KafkaCase, name: str, answer: Answer) -> None:
         assert f'"{name}"' not in body, (case, answer)
     else:
         assert case.refusal in body, (case, answer)
+
+
+@over_clusters
+@in_uvloop
+async def test_a_quota_of_changes_applies_to_names_beside_an_id(engine: Engine, tmp_path: Path) -> None:
+    names = [f"quota-{token_hex(4)}" for _ in range(4)]
+    async with bridge_with_users(tmp_path / "bridge", upstream_of(engine)) as http:
+        for name in names:
+            await engine.create_topic(http.server, name, 3)
+        rights = (Operation.DELETE, Operation.DESCRIBE)
+        await http.allow([(operation, TOPIC, name) for name in names for operation in rights])
+        entity = [{"entity_type": "user", "entity_name": "bob"}]
+        op = {"key": "controller_mutation_rate", "value": 0.01, "remove": False}
+        await http.as_admin("AlterClientQuotas", {"entries": [{"entity": entity, "ops": [op]}], "validate_only": False})
+        unknown = {"name": None, "topic_id": token_urlsafe(16)}
+        asked = {"topics": [unknown, *({"name": name} for name in names)], "timeout_ms": 30_000}
+        answer = await http.kafka("DeleteTopics", asked, BOB)
+        assert answer.status == 200, answer
+        codes = sorted(one["error_code"] for one in answer.json["responses"])
+        assert codes == sorted([0, *[ErrorCode.THROTTLING_QUOTA_EXCEEDED] * 3, ErrorCode.UNKNOWN_TOPIC_ID]), answer
+        for name in names:
+            await http.as_admin("DeleteTopics", {"topics": [{"name": name}], "timeout_ms": 30_000})
 
 
 @over_clusters
