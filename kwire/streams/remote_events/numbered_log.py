@@ -196,10 +196,12 @@ class NumberedLog(StreamLog):
             return _Work(self._find_start)
         if isinstance(found, NotReady):
             return found
+        if not found.records and found.next_offset <= at:
+            return _Work(lambda: self._await_marker(at))
         if (shown := self._shown(found, offset)) is not None:
             return shown
-        # Only markers, or events before the wanted one, or its marker is not written yet. The search for it is one
-        # wait of the reader, whatever its length: the inner log counts the waits of one read.
+        # Only markers, or events before the wanted one. The search for it is one wait of the reader, whatever its
+        # length: the inner log counts the waits of one read.
         return _Work(lambda: self._walk(offset, found.next_offset))
 
     def read_uncommitted(self, offset: int, max_bytes: int, waits: int = 0) -> StreamRead | NotReady:

@@ -114,13 +114,13 @@ class RemoteEventStore:
             await asyncio.gather(self._opening, return_exceptions=True)
         if self._checkpointing is not None:
             await asyncio.wait([self._checkpointing])
-        await self.topics.close()
         opened = self._opened
         if opened is not None:
             is_failed = self._failure is not None
             await opened.journal.close()
             if not is_failed:
                 await self._store_checkpoint(opened)
+        await self.topics.close()
 
     def facts(self) -> EventStoreFacts:
         journal = None if self._opened is None else self._opened.journal

@@ -316,8 +316,8 @@ def test_places_are_bounded_and_keep_the_ends() -> None:
 class Journal:
     """A journal with commits in two topics."""
 
-    def __init__(self) -> None:
-        self.inner = MemoryLog("__journal", 0, "J", 1 << 20)
+    def __init__(self, inner: MemoryLog | None = None) -> None:
+        self.inner = inner or MemoryLog("__journal", 0, "J", 1 << 20)
         self.log = JournalLog(self.inner, 0, self.inner.ready)
         self.position = 0
         self.ends: dict[bytes, int] = {}
@@ -370,7 +370,7 @@ def name_of(topic_id: bytes) -> str | None:
 async def test_the_journal_shows_all_events_with_their_global_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numbered_log_module, "WALK_MAX", 5)
     for rng in seeded(repetitions(quick=20, full=100)):
-        journal = Journal()
+        journal = Journal(ClusterLog(view_bytes=rng.choice((1, 500, 5000))))
         for _ in range(rng.randrange(1, 20)):
             journal.write(rng, is_commit=rng.random() < 0.8)
         if rng.random() < 0.5:
