@@ -35,6 +35,8 @@ RESPONSE_BYTES_MAX: Final = 8 * 1024 * 1024
 PARTITION_BYTES_MAX: Final = 1024 * 1024
 # Other callbacks run after this number of partitions of a response.
 PARTITIONS_PER_TURN: Final = 100
+# The longest pause between two requests that a broker with a quota may ask for.
+THROTTLE_SECONDS_MAX: Final = 30.0
 
 # Called with a log that this broker cannot serve, and with the error code (0: there is a gap in the log).
 Refused = Callable[["RemoteLog", int], None]
@@ -50,9 +52,8 @@ class Fetcher:
         self._refused = refused
         self._session = FetchSession()
         self._logs: dict[FetchKey, RemoteLog] = {}
-        # The names of the topics by id, and their ids by name: a response has only one of them.
-        self._names: dict[bytes, str] = {}
-        self._ids: dict[str, bytes] = {}
+        # The logs as a response names them: by name or id of the topic, and partition.
+        self._answered_logs: dict[tuple[str | bytes, int], RemoteLog] = {}
         self._task: asyncio.Task[None] | None = None
         self._is_connected = False
 
@@ -72,19 +73,25 @@ class Fetcher:
         assert one.position is not None
         key = key_of(one)
         self._logs[key] = one
-        if any(one.topic_id):
-            self._names[one.topic_id] = one.topic
-        self._ids[one.topic] = one.topic_id
+        for name in _names_of(one):
+            self._answered_logs[name] = one
         self._session.want(key, FetchPosition(one.position, leader_epoch))
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
-            self._task.add_done_callback(self._ended)
+            self._begin()
 
     def remove(self, one: "RemoteLog") -> None:
         key = key_of(one)
         if self._logs.pop(key, None) is not None:
             self._session.remove(key)
+            for name in _names_of(one):
+                # A topic that was created again may have taken the name.
+                if self._answered_logs.get(name) is one:
+                    del self._answered_logs[name]
             one.end_waits()
+
+    def _begin(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._task.add_done_callback(self._ended)
 
     async def _run(self) -> None:
         backoff = self._cluster.backoff()
@@ -105,12 +112,15 @@ class Fetcher:
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._task = None
         self._disconnect()
-        self._names.clear()
-        self._ids.clear()
-        if not task.cancelled() and (error := task.exception()) is not None:
+        if task.cancelled():
+            return
+        if (error := task.exception()) is not None:
             log.error("the fetcher of broker %d failed", self.node, exc_info=error)
             for one in self.logs():
                 self._refused(one, -1)
+        elif self._logs:
+            # They were added after the task had found none, and before this callback.
+            self._begin()
 
     def _disconnect(self) -> None:
         """The session is lost. Readers fetch on their own, until another one has begun."""
@@ -134,7 +144,10 @@ class Fetcher:
         if response.error_code:
             raise refusal(f"the Fetch of broker {self.node}", response.error_code)
         await self._take(response)
-        if response.responses:
+        if response.throttle_time_ms:
+            # The answer of a broker that enforces a quota may be empty. It does not end the session.
+            await asyncio.sleep(min(response.throttle_time_ms / 1000, THROTTLE_SECONDS_MAX))
+        elif response.responses:
             # New events are delivered before the next request is made and sent, which takes time on the event loop.
             await asyncio.sleep(0)
 
@@ -169,10 +182,9 @@ class Fetcher:
         size = sum(len(data.records or b"") for topic in response.responses for data in topic.partitions)
         count = 0
         for topic in response.responses:
-            name = topic.topic or self._names.get(topic.topic_id, "")
-            topic_id = topic.topic_id if topic.topic_id != ZERO_UUID else self._ids.get(name, ZERO_UUID)
+            name = topic.topic or bytes(topic.topic_id)
             for data in topic.partitions:
-                one = self._logs.get(FetchKey(name, bytes(topic_id), data.partition_index))
+                one = self._answered_logs.get((name, data.partition_index))
                 if one is not None:
                     self._take_partition(one, data, size)
                 count += 1
@@ -202,6 +214,13 @@ class Fetcher:
         one.end_waits()
         if run is None and data.last_stable_offset > asked.offset and response_bytes < RESPONSE_BYTES_MAX // 2:
             self._refused(one, 0)
+
+
+def _names_of(one: "RemoteLog") -> list[tuple[str | bytes, int]]:
+    names: list[tuple[str | bytes, int]] = [(one.topic, one.partition)]
+    if one.topic_id != ZERO_UUID:
+        names.append((one.topic_id, one.partition))
+    return names
 
 
 def key_of(one: "RemoteLog") -> FetchKey:

@@ -9,7 +9,7 @@ from kwire.kafka_client.cluster import Cluster
 from kwire.kafka_client.errors import STALE_METADATA, error_code
 from kwire.streams.remote.batch_cache import BatchCache
 from kwire.streams.remote.fetcher import PARTITION_BYTES_MAX, Fetcher
-from kwire.streams.remote.leader_requests import LeaderRequests
+from kwire.streams.remote.leader_requests import BrokerSlots, LeaderRequests
 from kwire.streams.remote.reads import Reads
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("kwire.streams.remote")
 
-# Logs that join fetch sessions at the same time. Each asks for its bounds.
+# Logs of one broker that join its fetch session at the same time. Each asks for its bounds.
 JOINS_MAX: Final = 50
 
 
@@ -31,7 +31,7 @@ class Followers:
         # The fetcher of each log, and the tasks of the logs that have none yet.
         self._placed: dict[RemoteLog, Fetcher] = {}
         self._joining: dict[RemoteLog, asyncio.Task[None]] = {}
-        self._room = asyncio.Semaphore(JOINS_MAX)
+        self._slots = BrokerSlots(JOINS_MAX)
         cluster.on_metadata(self._follow_leaders)
 
     def close(self) -> None:
@@ -73,7 +73,7 @@ class Followers:
         backoff = self._cluster.backoff()
         while True:
             try:
-                async with self._room:
+                async with self._slots.of(self._cluster.metadata.leader(one.topic, one.partition).node):
                     if code in STALE_METADATA or self._leader(one) is None:
                         await self._cluster.refresh([one.topic])
                     await self._find_position(one, code)

@@ -5,7 +5,8 @@ Queries for offsets that arrive together share a request: the first use of a log
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -13,6 +14,7 @@ from kwire.errors import ErrorCode, KafkaError
 from kwire.kafka_client.batched_requests import BatchedRequests
 from kwire.kafka_client.cluster import Cluster
 from kwire.kafka_client.errors import RETRIABLE, UNCERTAIN, Unreachable, refusal
+from kwire.kafka_client.frames import Versions
 from kwire.kafka_client.link import Purpose
 from kwire.wire.messages.list_offsets import (
     LIST_OFFSETS,
@@ -33,8 +35,10 @@ OFFSETS_PER_REQUEST_MAX: Final = 500
 EARLIEST: Final = -2
 LATEST: Final = -1
 NEWEST_TIMESTAMP: Final = -3
-# The first version of ListOffsets with NEWEST_TIMESTAMP.
+EARLIEST_LOCAL: Final = -4
+# The first versions of ListOffsets with NEWEST_TIMESTAMP and EARLIEST_LOCAL.
 NEWEST_TIMESTAMP_VERSION: Final = 7
+EARLIEST_LOCAL_VERSION: Final = 8
 READ_UNCOMMITTED: Final = 0
 READ_COMMITTED: Final = 1
 NO_OFFSET: Final = -1
@@ -55,6 +59,23 @@ class _OffsetQuestion(NamedTuple):
     timestamp_ms: int
 
 
+class BrokerSlots:
+    """At most `count` operations with each broker at the same time: a broker that does not answer holds up no other."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._slots: dict[int, asyncio.Semaphore] = {}
+
+    @asynccontextmanager
+    async def of(self, node: int) -> AsyncIterator[None]:
+        """Wait for a slot of a broker, and hold it."""
+        slots = self._slots.get(node)
+        if slots is None:
+            slots = self._slots[node] = asyncio.Semaphore(self._count)
+        async with slots:
+            yield
+
+
 class LeaderRequests:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -69,14 +90,20 @@ class LeaderRequests:
         message: Any,
         code_of: Callable[[Any], int],
         purpose: Purpose = Purpose.CONTROL,
+        slots: BrokerSlots | None = None,
     ) -> Any:
         """Send a query to the leader, and return the response. `code_of` returns the error code of the partition.
 
+        Each attempt holds one of the `slots`; the pauses between attempts do not.
         Raises KafkaError: an error that does not pass, or the last one after QUERY_SECONDS.
         """
 
         async def attempt() -> Any:
-            return await self._cluster.request_leader(target.topic, target.partition, api, message, purpose)
+            request = partial(self._cluster.request_leader, target.topic, target.partition, api, message, purpose)
+            if slots is None:
+                return await request()
+            async with slots.of(self._cluster.metadata.leader(target.topic, target.partition).node):
+                return await request()
 
         return await self._repeat(target, api, attempt, code_of)
 
@@ -88,6 +115,7 @@ class LeaderRequests:
         backoff = self._cluster.backoff()
         while True:
             target.check()
+            throttle_seconds = 0.0
             try:
                 response = await attempt()
                 code = code_of(response)
@@ -96,13 +124,15 @@ class LeaderRequests:
                 error = refusal(f"partition {target.topic}-{target.partition}", code)
                 if code not in RETRIABLE and code not in UNCERTAIN:
                     raise error
+                # The answers of shared requests are those of partitions, without a throttle time.
+                throttle_seconds = getattr(response, "throttle_time_ms", 0) / 1000
             except Unreachable as unreachable:
                 error = unreachable
             except KafkaError as refused:
                 if refused.code is not ErrorCode.LEADER_NOT_AVAILABLE:
                     raise
                 error = refused
-            pause = backoff.next_seconds()
+            pause = max(backoff.next_seconds(), throttle_seconds)
             if loop.time() + pause > deadline:
                 raise error
             log.debug("%s of %s-%d is repeated: %s", api.name, target.topic, target.partition, error)
@@ -132,6 +162,20 @@ class LeaderRequests:
 
         found = await self._repeat(target, LIST_OFFSETS, attempt, lambda answer: int(answer.error_code))
         return found.offset, found.timestamp
+
+    async def is_local(self, target: Target, offset: int) -> bool:
+        """Whether the leader has an offset in its own log, not only in tiered storage (KIP-405)."""
+
+        async def attempt() -> Versions:
+            node = self._cluster.metadata.leader(target.topic, target.partition).node
+            return (await self._cluster.link(node, Purpose.CONTROL).connection()).versions
+
+        versions = await self._repeat(target, LIST_OFFSETS, attempt, lambda _: 0)
+        if not versions.has(LIST_OFFSETS, EARLIEST_LOCAL_VERSION):
+            # Brokers of this age have no tiered storage.
+            return True
+        start, _ = await self.find_offset(target, EARLIEST_LOCAL, READ_UNCOMMITTED)
+        return start <= offset
 
     async def _ask_offsets(
         self, node: int, isolation: int, questions: Sequence[_OffsetQuestion]

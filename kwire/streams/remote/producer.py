@@ -182,6 +182,7 @@ class Producer:
         except KafkaError as error:
             one.queue.not_ready(str(error))
         del self._retrying[one]
+        self._forget_idle(one)
         self.look_at(one)
 
     def _expire(self) -> None:
@@ -189,10 +190,15 @@ class Producer:
         self._expiry = None
         for one in list(self._active):
             one.queue.expire(now)
-            if one.queue.state is State.IDLE:
-                self._active.discard(one)
+            self._forget_idle(one)
         if self._active:
             self._expiry = self._loop.call_later(EXPIRY_SECONDS, self._expire)
+
+    def _forget_idle(self, one: "RemoteLog") -> None:
+        """Keep nothing of a log whose appends all have their outcome, for example because the topic was deleted."""
+        if one.queue.state is State.IDLE:
+            self._active.discard(one)
+            self._backoffs.pop(one, None)
 
 
 class _Sender:
