@@ -210,7 +210,7 @@ class Fetcher:
             self._cache.add(one.runs, run)
             one.fetched(len(run.data), run.last_timestamp_ms, run.next_offset)
             self._session.want(key, FetchPosition(run.next_offset, asked.leader_epoch))
-        one.learn(data.log_start_offset, data.last_stable_offset, data.high_watermark)
+        one.follow(data.log_start_offset, data.last_stable_offset, data.high_watermark)
         one.end_waits()
         if run is None and data.last_stable_offset > asked.offset and response_bytes < RESPONSE_BYTES_MAX // 2:
             self._refused(one, 0)

@@ -15,7 +15,7 @@ from kwire.errors import ErrorCode, KafkaError, OffsetOutOfRange
 from kwire.streams.log import Appended, Bounds, Completed, NotReady, StreamLog, StreamRead, Usage, Watcher
 from kwire.streams.remote.batch_cache import LogRuns
 from kwire.streams.remote.leader_requests import EARLIEST, LATEST, NO_OFFSET, READ_COMMITTED, READ_UNCOMMITTED
-from kwire.streams.remote.partition_queue import PartitionQueue
+from kwire.streams.remote.partition_queue import PartitionQueue, State
 from kwire.streams.remote.reads import RemoteRead
 from storage.batch.record_batch import BatchHeader
 from storage.log.transactions import AbortedTransaction
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # A read is repeated at most this often. More would mean that what was fetched is evicted before it is read.
 WAITS_MAX: Final = 20
+# How long events that have arrived wait for the answer to a Produce of this process.
+HOLD_SECONDS_MAX: Final = 0.25
 
 _NO_RECORDS: Final = memoryview(b"")
 _NONE_ABORTED: Final[Sequence[AbortedTransaction]] = ()
@@ -62,8 +64,11 @@ class RemoteLog(StreamLog):
         "_asking",
         "_awaiting_fetch",
         "_committed_end",
+        "_held_end",
         "_high_watermark",
+        "_hold_timer",
         "_is_gone",
+        "_is_holding",
         "_last_timestamp_ms",
         "_logs",
         "_notified_end",
@@ -108,6 +113,10 @@ class RemoteLog(StreamLog):
         self._watchers: set[Watcher] = set()
         self._awaiting_fetch: list[Completed] = []
         self._asking: asyncio.Task[None] | None = None
+        # The committed end that a Fetch has reported while a batch of this process waited for its answer.
+        self._held_end = 0
+        self._is_holding = True
+        self._hold_timer: asyncio.TimerHandle | None = None
 
     def __repr__(self) -> str:
         return f"RemoteLog({self.topic}-{self.partition})"
@@ -197,6 +206,32 @@ class RemoteLog(StreamLog):
         self._committed_end = max(self._committed_end, committed_end)
         self._notify()
 
+    def follow(self, start: int, committed_end: int, high_watermark: int) -> None:
+        """The fetcher has these bounds. A Fetch may show a batch of this process before the answer to its Produce has
+        arrived. Its publisher gets the answer before anybody gets the events, so the end rises with the answer.
+        """
+        if committed_end <= self._committed_end or self.queue.state is not State.SENT or not self._is_holding:
+            self.learn(start, committed_end, high_watermark)
+            return
+        self._held_end = max(self._held_end, committed_end)
+        if self._hold_timer is None:
+            self._hold_timer = asyncio.get_running_loop().call_later(HOLD_SECONDS_MAX, self._give_up_hold)
+        self.learn(start, self._committed_end, high_watermark)
+
+    def _give_up_hold(self) -> None:
+        """The broker does not answer. The events of others are not held any longer."""
+        self.release()
+        self._is_holding = False
+
+    def release(self) -> None:
+        """A batch of this process was answered, or its answer is not waited for any longer."""
+        self._is_holding = True
+        if self._hold_timer is not None:
+            self._hold_timer.cancel()
+            self._hold_timer = None
+            self._committed_end = max(self._committed_end, self._held_end)
+            self._notify()
+
     # --- records
 
     def append(self, batch: memoryview, header: BatchHeader, appended: Appended) -> None:
@@ -247,6 +282,8 @@ class RemoteLog(StreamLog):
         self.check()
         if offset < self._start:
             raise OffsetOutOfRange(offset, self._start, end - 1)
+        if offset >= end:
+            return StreamRead(_NO_RECORDS, offset, _NONE_ABORTED)
         found = self._logs.cache.read(runs, offset, max_bytes)
         if isinstance(found, StreamRead):
             return found

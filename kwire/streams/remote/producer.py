@@ -161,6 +161,7 @@ class Producer:
 
     def settle(self, one: "RemoteLog") -> None:
         """A batch of a log has its outcome."""
+        one.release()
         if one.queue.state is State.IDLE:
             self._active.discard(one)
         self._backoffs.pop(one, None)
@@ -168,6 +169,7 @@ class Producer:
 
     def retry(self, one: "RemoteLog") -> None:
         """Try again after a pause, with the leader that the cluster has then."""
+        one.release()
         if one in self._retrying or self._closed is not None:
             return
         backoff = self._backoffs.get(one)

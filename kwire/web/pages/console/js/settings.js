@@ -28,7 +28,11 @@ export function settingsTable({ resource, name, mayAlter, alterCommand, view }) 
     { type: "button", class: "quiet", "aria-label": `${text} ${setting.name}`, onclick: () => run(setting) },
     text,
   );
-  const inheritedValue = (setting) => valueIn(setting, setting.synonyms.find((one) => !OWN_SOURCES[resource].includes(one.source))) ?? "none";
+  // "" if the cluster does not tell: Apache Kafka leaves out defaults that no broker has in its file.
+  const inheritedValue = (setting) => {
+    const synonym = setting.synonyms.find((one) => !OWN_SOURCES[resource].includes(one.source));
+    return synonym ? valueIn(setting, synonym) ?? "none" : "";
+  };
   const table = dataTable({
     label: "Settings",
     noun: "setting",
@@ -45,7 +49,7 @@ export function settingsTable({ resource, name, mayAlter, alterCommand, view }) 
         width: "30%",
         render: (one) => [
           h("code", {}, one.is_sensitive ? "hidden" : (one.value ?? "")),
-          h("span", { class: "setting-about" }, [meaning(one), isOwn(resource, one) && `default: ${inheritedValue(one)}`].filter(Boolean).join(" · ")),
+          h("span", { class: "setting-about" }, [meaning(one), isOwn(resource, one) && inheritedValue(one) && `default: ${inheritedValue(one)}`].filter(Boolean).join(" · ")),
         ],
       },
       {
@@ -118,7 +122,7 @@ export function settingsTable({ resource, name, mayAlter, alterCommand, view }) 
         value: setting.value ?? "",
         wide: true,
         autofocus: true,
-        hint: `Default: ${inheritedValue(setting)}`,
+        hint: inheritedValue(setting) && `Default: ${inheritedValue(setting)}`,
         ...options,
       })],
       command: (values) => alterCommand({ name: setting.name, value: values.value }),
@@ -130,7 +134,7 @@ export function settingsTable({ resource, name, mayAlter, alterCommand, view }) 
   const reset = (setting) =>
     confirmAction({
       title: `Reset ${setting.name}`,
-      effect: `The value ${setting.value ?? "none"} is removed. The default applies again: ${inheritedValue(setting)}.`,
+      effect: `The value ${setting.value ?? "none"} is removed. The default applies again${inheritedValue(setting) && `: ${inheritedValue(setting)}`}.`,
       command: alterCommand({ name: setting.name, value: null }),
       action: "Reset",
       kind: "primary",
@@ -148,8 +152,8 @@ const UNITS_MS = { hours: 3_600_000, minutes: 60_000 };
 
 // The value of a synonym in the unit of the setting: log.retention.hours=168 is 604800000 for retention.ms.
 function valueIn({ name }, synonym) {
-  const factor = name.endsWith(".ms") ? UNITS_MS[synonym?.name.split(".").at(-1)] : undefined;
-  return factor && synonym.value > 0 ? String(synonym.value * factor) : synonym?.value;
+  const factor = name.endsWith(".ms") ? UNITS_MS[synonym.name.split(".").at(-1)] : undefined;
+  return factor && synonym.value > 0 ? String(synonym.value * factor) : synonym.value;
 }
 
 // A value in words: 604800000 of retention.ms is "7 d".
