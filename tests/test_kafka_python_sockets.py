@@ -10,6 +10,7 @@ import pytest
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 from kafka.net.inet import KafkaNetSocket
+from kafka.net.selector import NetworkSelector
 from kafka.net.transport import KafkaSSLTransport
 
 from kwire.testing.ports import unused_port
@@ -27,6 +28,7 @@ def leaked(leave: Callable[[], object]) -> list[str]:
 
 def test_a_socket_of_kafka_python_is_closed_without_a_warning() -> None:
     assert leaked(lambda: KafkaNetSocket().socket(socket.AF_INET)) == []
+    assert leaked(NetworkSelector) == []
     context = ssl.create_default_context()
     context.check_hostname = False
     assert leaked(lambda: KafkaSSLTransport(None, socket.socket(), host="localhost", ssl_context=context)) == []

@@ -23,7 +23,7 @@ from tests.support.partition_log import log_of
 from tests.support.rewriting import batches_of, write_replacement
 
 RUNS = repetitions(quick=12, full=60)
-STEPS_MAX = 3000
+STEPS_MAX = 20_000
 STEPS_BEFORE = 120
 NAMES = ("a", "b", "c", "d")
 PRODUCERS = (7, 8)

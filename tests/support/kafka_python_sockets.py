@@ -1,7 +1,7 @@
 """A pytest plugin: sockets that kafka-python leaves open are closed without a warning when they are collected.
 
-kafka-python does not close the sockets of refused connections. The garbage collector finds them, possibly in a later
-test. Every other socket that is left open, also one of kwire, still fails the test in which it is found.
+kafka-python does not close the sockets of refused connections, and clients that could not connect leave the pair that
+wakes their loop. The garbage collector finds them, possibly in a later test. Every other socket that is left open, also one of kwire, still fails the test in which it is found.
 """
 
 import socket
@@ -52,8 +52,21 @@ def _close_tls_sockets(transport: ModuleType) -> None:
     transport.KafkaSSLTransport.__init__ = init_quiet
 
 
+def _close_wakeup_sockets(selector: ModuleType) -> None:
+    init = selector.NetworkSelector.__init__
+
+    @wraps(init)
+    def init_quiet(self: Any, *args: Any, **options: Any) -> None:
+        init(self, *args, **options)
+        for one in (self._wakeup_r, self._wakeup_w):
+            one.__class__ = QuietSocket
+
+    selector.NetworkSelector.__init__ = init_quiet
+
+
 _PATCHES: Mapping[str, Callable[[ModuleType], None]] = {
     "kafka.net.inet": _close_plain_sockets,
+    "kafka.net.selector": _close_wakeup_sockets,
     "kafka.net.transport": _close_tls_sockets,
 }
 

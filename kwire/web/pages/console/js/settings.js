@@ -94,7 +94,9 @@ export function settingsTable({ resource, name, mayAlter, alterCommand, view }) 
         { resources: [wanted], include_synonyms: true, include_documentation: true },
         { signal: view.signal },
       ));
-      settings = answer.results[0].configs.sort((one, other) => (one.name < other.name ? -1 : 1));
+      settings = answer.results[0].configs
+        .map((one) => ({ ...one, documentation: plainText(one.documentation ?? "") }))
+        .sort((one, other) => (one.name < other.name ? -1 : 1));
       draw();
     } catch (error) {
       table.setFailure(error, load);
@@ -146,6 +148,10 @@ export function settingsTable({ resource, name, mayAlter, alterCommand, view }) 
 }
 
 const isOwn = (resource, { config_source: source }) => OWN_SOURCES[resource].includes(source);
+
+// The text of a documentation that may be HTML, as that of Apache Kafka is. Nothing in it is loaded or run.
+const IS_HTML = /<\/(a|b|code|i|li|p|ul)>|<(br|p)>/;
+const plainText = (text) => (IS_HTML.test(text) ? new DOMParser().parseFromString(text, "text/html").body.textContent : text);
 
 // The milliseconds of the units in which settings of a broker may be.
 const UNITS_MS = { hours: 3_600_000, minutes: 60_000 };
