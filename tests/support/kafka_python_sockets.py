@@ -1,7 +1,8 @@
 """A pytest plugin: sockets that kafka-python leaves open are closed without a warning when they are collected.
 
 kafka-python does not close the sockets of refused connections, and clients that could not connect leave the pair that
-wakes their loop. The garbage collector finds them, possibly in a later test. Every other socket that is left open, also one of kwire, still fails the test in which it is found.
+wakes their loop. The garbage collector finds them, possibly in a later test. Every other socket that is left open, also
+one of kwire, still fails the test in which it is found.
 """
 
 import socket
