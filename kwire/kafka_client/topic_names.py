@@ -12,7 +12,7 @@ from kwire.wire.messages.metadata import METADATA, MetadataRequest, MetadataResp
 
 # A list that is older than this is asked for again. It is one response of the cluster for all topics.
 NAMES_SECONDS: Final = 5.0
-# For so long after a change, some brokers may not know of it: their responses are not kept.
+# Some brokers may not know of a change for this long. Their responses are not kept.
 CHANGE_SECONDS: Final = 1.0
 # Names that begin so belong to the cluster itself or to its tools.
 INTERNAL_PREFIX: Final = "__"
